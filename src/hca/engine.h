@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * engine.h: an engine is a lock, a link and the QPs assigned to it. Whoever holds the lock drives
+ * it: the application's thread inside a poll, a post or an event wait, or the engine's own thread,
+ * which sleeps in epoll while the application polls and takes over when it does not.
+ *
+ * No blocking call, allocation or system call under the lock beyond the link's own I/O.
+ */
+#ifndef SOFTHCA_HCA_ENGINE_H
+#define SOFTHCA_HCA_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "util/list.h"
+#include "wire/link.h"
+
+struct hca_qp;
+struct engine;
+
+#define SLOT_QPNS 65536 /* QPNs of one slot; the low 16 bits of a QPN */
+
+/* A timer; embed it. All under the engine's lock; @fn is called with it held. */
+struct engine_timer {
+	uint64_t deadline_ns; /* 0 = not set */
+	uint32_t heap_index;
+	void (*fn)(struct engine_timer *timer, uint64_t now_ns);
+};
+
+/* Something else to look at each time the engine makes progress (NVMe completion queues). */
+struct engine_poller {
+	struct list_node node;
+	bool (*poll)(struct engine_poller *poller); /* true: there was work */
+};
+
+struct engine {
+	pthread_mutex_t lock;
+	_Atomic unsigned int lock_waiters; /* pollers give way while others wait */
+	struct link *link;
+	uint8_t slot;
+	uint64_t now_ns; /* time of the current progress round */
+
+	struct hca_qp **qps; /* SLOT_QPNS pointers, by the low 16 bits */
+	uint32_t next_qpn;
+	struct list_node peers;	  /* struct peer: bytes in flight to one process (hca/peer.h) */
+	struct list_node tx_list; /* QPs that may have something to send */
+	struct list_node ack_list; /* QPs that owe an acknowledgement */
+	struct list_node pollers;
+
+	struct engine_timer **timer_heap;
+	uint32_t timer_count, timer_capacity;
+
+	/* the engine's own thread */
+	pthread_t thread;
+	bool has_thread, stop;
+	int epoll_fd, event_fd;
+	_Atomic uint64_t app_polls;    /* counts application-side progress calls */
+	_Atomic bool thread_in_charge; /* the thread has the sockets in its epoll set */
+	unsigned int references;
+};
+
+/**
+ * engine_create() - make an engine over a link. Tests pass a link of their own and no thread.
+ * @link: owned by the engine from now on.
+ * Return: 0 or a negative errno.
+ */
+int engine_create(struct engine **engine, struct link *link, uint8_t slot, bool with_thread);
+void engine_destroy(struct engine *engine);
+
+/**
+ * engine_get_default() - the process's engine, made on first use (port daemon, slot, link,
+ * thread); engine_put() gives the reference back, the last one closes it.
+ * Return: 0 or a negative errno (a message was logged).
+ */
+int engine_get_default(struct engine **engine);
+void engine_put(struct engine *engine);
+
+void engine_lock(struct engine *engine);
+bool engine_trylock(struct engine *engine); /* fails also while others wait */
+void engine_unlock(struct engine *engine);
+
+/**
+ * engine_progress() - one round, lock held: receive a batch, run due timers and pollers, send
+ * acknowledgements and whatever QPs have to send, flush the link.
+ * Return: true when anything was done.
+ */
+bool engine_progress(struct engine *engine);
+
+/**
+ * engine_poll() - the application side's progress: tries the lock, makes one round, remembers that
+ * the application polls. Called without the lock, by ibv_poll_cq on an empty CQ and by waits.
+ */
+bool engine_poll(struct engine *engine);
+
+/* the application is about to sleep (armed a CQ, waits for an event): the thread takes over */
+void engine_hand_over(struct engine *engine);
+
+/* wake the thread: there is work that no packet announces. Any thread, lock held or not */
+void engine_kick(struct engine *engine);
+
+/* timers, lock held; setting a set timer moves it */
+void engine_timer_set(struct engine *engine, struct engine_timer *timer, uint64_t deadline_ns);
+void engine_timer_cancel(struct engine *engine, struct engine_timer *timer);
+
+/* make room for @more timers (each QP and each NVMe controller reserves what it may set), so that
+ * engine_timer_set() never allocates. Lock held. Return: 0 or -ENOMEM */
+int engine_timer_reserve(struct engine *engine, unsigned int more);
+void engine_timer_unreserve(struct engine *engine, unsigned int fewer);
+
+void engine_add_poller(struct engine *engine, struct engine_poller *poller);
+void engine_remove_poller(struct engine *engine, struct engine_poller *poller);
+
+#endif

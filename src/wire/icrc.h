@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * icrc.h: the invariant CRC of RoCEv2 (wire-facts 1.6, 1.11), also fused with a copy.
+ * Values named `crc` are running CRC-32 values in zlib's convention (pre- and post-inverted), so
+ * that pieces chain: crc = icrc_update(crc, ...).
+ */
+#ifndef SOFTHCA_WIRE_ICRC_H
+#define SOFTHCA_WIRE_ICRC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stddef.h>
+#include <infiniband/verbs.h>
+
+/* CRC over @len bytes; ISA-L's speed */
+uint32_t icrc_update(uint32_t crc, const void *data, size_t len);
+
+/* copy @len bytes from @src to @dst and CRC them in one pass over memory */
+uint32_t icrc_copy(uint32_t crc, void *dst, const void *src, size_t len);
+
+/**
+ * icrc_prefix() - CRC of the eight 0xff bytes and the masked IP and UDP headers.
+ * The result is constant for a flow and a length: callers keep it.
+ * @sgid, @dgid: both IPv4-mapped, or both IPv6.
+ * @ip_id: IPv4 identification (0 from our sockets; k for the k-th segment of a super-packet).
+ * @sport: UDP source port.
+ * @udp_payload_len: BTH .. ICRC, bytes.
+ */
+uint32_t icrc_prefix(const union ibv_gid *sgid, const union ibv_gid *dgid, uint16_t ip_id,
+		     uint16_t sport, uint32_t udp_payload_len);
+
+/**
+ * icrc_bth() - continue @crc over a BTH (12 bytes), with byte 4 masked.
+ */
+uint32_t icrc_bth(uint32_t crc, const uint8_t *bth);
+
+/* the four bytes of the ICRC as on the wire <-> crc value */
+void icrc_put(uint8_t *out, uint32_t crc);
+uint32_t icrc_get(const uint8_t *in);
+
+/**
+ * icrc_check() - check the ICRC of a received packet.
+ * IPv4 hides the identification from a socket: 0 is tried first, then any value by solving for it
+ * (the CRC is affine in it; a 16-bit check remains, wire-facts 1.11).
+ * @data: BTH .. ICRC. @hint: in/out, identification that fitted last (0 to begin with), or NULL.
+ * Return: true when it is right.
+ */
+bool icrc_check(const union ibv_gid *sgid, const union ibv_gid *dgid, uint16_t sport,
+		const uint8_t *data, uint32_t len, uint16_t *hint);
+
+#endif
