@@ -29,6 +29,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default)
+
 /* ---- Values added to stock enumerations ---------------------------------- */
 
 /* bits of ibv_{qp,srq,wq}_init_attr_ex.comp_mask (32 bits) */
@@ -278,6 +280,8 @@ static inline struct ibv_nvme_ctrl *ibv_event_nvme_ctrl(const struct ibv_async_e
 {
 	return (struct ibv_nvme_ctrl *)(void *)event->element.srq;
 }
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

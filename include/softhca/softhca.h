@@ -14,6 +14,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default)
+
 /* softhca_version() - "major.minor.patch" of the library in this process */
 const char *softhca_version(void);
 
@@ -78,6 +80,8 @@ struct softhca_mp_wr_stats {
 	uint64_t nops;
 };
 int softhca_query_mp_wr_srq(struct ibv_srq *srq, struct softhca_mp_wr_stats *stats);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,9 @@
 
 #define CORE_API __attribute__((visibility("default")))
 
+/* everything declared here is exported by libsofthca.so */
+#pragma GCC visibility push(default)
+
 struct ibv_device **softhca_ibv_get_device_list(int *num_devices);
 void softhca_ibv_free_device_list(struct ibv_device **list);
 const char *softhca_ibv_get_device_name(struct ibv_device *device);
@@ -44,5 +47,7 @@ int softhca_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_
 int softhca_ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
 			 struct ibv_qp_init_attr *init_attr);
 int softhca_ibv_destroy_qp(struct ibv_qp *qp);
+
+#pragma GCC visibility pop
 
 #endif
