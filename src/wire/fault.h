@@ -3,7 +3,8 @@
  * fault.h: the one fault layer, under the link, on sent packets before they join a super-packet
  * and on received ones after the ICRC.
  *
- * Rules: comma-separated items, e.g. SOFTHCA_FAULT="seed=7,drop=0.01,reorder=0.005,delay=0.001:200us"
+ * Rules: comma-separated items, e.g.
+ * SOFTHCA_FAULT="seed=7,drop=0.01,reorder=0.005,delay=0.001:200us"
  *   [tx-|rx-]KIND=PROBABILITY[:ARG][@OPCODE]	each packet with that probability
  *   [tx-|rx-]KIND#N[:ARG][@OPCODE]		exactly the N-th matching packet (1 = first)
  *   seed=N					seed of the generator (default 1)
@@ -25,7 +26,7 @@ enum fault_direction { FAULT_TX, FAULT_RX };
 
 struct fault_verdict {
 	bool drop, duplicate, reorder, corrupt;
-	uint64_t delay_ns; /* 0 = none */
+	uint64_t delay_ns;    /* 0 = none */
 	uint32_t corrupt_bit; /* which bit of the packet to flip, modulo its length */
 };
 

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stddef.h>
+#include <string.h>
 #include <infiniband/verbs.h>
 
 /* CRC over @len bytes; ISA-L's speed */
@@ -17,6 +18,11 @@ uint32_t icrc_update(uint32_t crc, const void *data, size_t len);
 
 /* copy @len bytes from @src to @dst and CRC them in one pass over memory */
 uint32_t icrc_copy(uint32_t crc, void *dst, const void *src, size_t len);
+
+/* how icrc_copy() does it; the best this CPU has is chosen at start. Tests try them all */
+enum icrc_copy_kernel { ICRC_COPY_ISAL, ICRC_COPY_PCLMUL, ICRC_COPY_AVX512 };
+/* Return: false when this CPU has it not (nothing changes). Not thread-safe */
+bool icrc_copy_use(enum icrc_copy_kernel which);
 
 /**
  * icrc_prefix() - CRC of the eight 0xff bytes and the masked IP and UDP headers.
@@ -38,11 +44,34 @@ uint32_t icrc_bth(uint32_t crc, const uint8_t *bth);
 void icrc_put(uint8_t *out, uint32_t crc);
 uint32_t icrc_get(const uint8_t *in);
 
+/* an IPv4-mapped GID (wire-facts 1.8) */
+static inline bool gid_is_ipv4(const union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+	return !memcmp(gid->raw, mapped, sizeof(mapped));
+}
+
+/*
+ * icrc_prefix() for identification @ip_id is icrc_prefix() for 0 XOR this: it depends on nothing
+ * else.
+ */
+uint32_t icrc_id_delta(uint16_t ip_id);
+
+/**
+ * icrc_solve_id() - explain a wrong ICRC of an IPv4 packet by its identification.
+ * @difference: ICRC computed with *@ip_id XOR the received one.
+ * @len: BTH .. ICRC, bytes.
+ * @ip_id: in: identification assumed; out: the one that fits (on success).
+ * Return: true when one fits (a wrong packet passes with probability 2^-16).
+ */
+bool icrc_solve_id(uint32_t difference, uint32_t len, uint16_t *ip_id);
+
 /**
  * icrc_check() - check the ICRC of a received packet.
  * IPv4 hides the identification from a socket: 0 is tried first, then any value by solving for it
  * (the CRC is affine in it; a 16-bit check remains, wire-facts 1.11).
- * @data: BTH .. ICRC. @hint: in/out, identification that fitted last (0 to begin with), or NULL.
+ * @data: BTH .. ICRC. @hint: out, identification that fitted, or NULL.
  * Return: true when it is right.
  */
 bool icrc_check(const union ibv_gid *sgid, const union ibv_gid *dgid, uint16_t sport,

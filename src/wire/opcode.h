@@ -9,7 +9,14 @@
 
 #include <stdint.h>
 
-enum opcode_class { OPC_RC = 0x00, OPC_UC = 0x20, OPC_RD = 0x40, OPC_UD = 0x60, OPC_CNP = 0x80, OPC_XRC = 0xa0 };
+enum opcode_class {
+	OPC_RC = 0x00,
+	OPC_UC = 0x20,
+	OPC_RD = 0x40,
+	OPC_UD = 0x60,
+	OPC_CNP = 0x80,
+	OPC_XRC = 0xa0
+};
 
 /* the low five bits */
 enum opcode_op {
@@ -49,23 +56,23 @@ enum opcode_op {
 #define HDR_IMM	       (1U << 5)
 #define HDR_IETH       (1U << 6)
 #define HDR_XRCETH     (1U << 7)
-/* what the packet is */
-#define OPF_VALID      (1U << 8)
-#define OPF_REQUEST    (1U << 9)  /* goes to the responder */
-#define OPF_RESPONSE   (1U << 10) /* goes to the requester */
-#define OPF_SEND       (1U << 11)
-#define OPF_WRITE      (1U << 12)
-#define OPF_READ       (1U << 13) /* request or response */
-#define OPF_ATOMIC     (1U << 14)
-#define OPF_START      (1U << 15) /* FIRST or ONLY */
-#define OPF_END	       (1U << 16) /* LAST or ONLY */
-#define OPF_PAYLOAD    (1U << 17) /* may carry payload */
-#define OPF_FULL_MTU   (1U << 18) /* payload is exactly the path MTU (FIRST, MIDDLE) */
-#define OPF_NOT_EMPTY  (1U << 19) /* payload is 1..MTU (LAST) */
+/* what the packet is; READ requests, ATOMICs and acknowledgements both start and end */
+#define OPF_VALID     (1U << 8)
+#define OPF_REQUEST   (1U << 9)	 /* goes to the responder */
+#define OPF_RESPONSE  (1U << 10) /* goes to the requester */
+#define OPF_SEND      (1U << 11)
+#define OPF_WRITE     (1U << 12)
+#define OPF_READ      (1U << 13) /* request or response */
+#define OPF_ATOMIC    (1U << 14)
+#define OPF_START     (1U << 15) /* FIRST or ONLY */
+#define OPF_END	      (1U << 16) /* LAST or ONLY */
+#define OPF_PAYLOAD   (1U << 17) /* may carry payload (CNP: its 16 reserved bytes) */
+#define OPF_FULL_MTU  (1U << 18) /* payload is exactly the path MTU (FIRST, MIDDLE) */
+#define OPF_NOT_EMPTY (1U << 19) /* payload is 1..MTU (LAST) */
 
 struct opcode_info {
-	const char *name; /* "RC SEND first" ...; NULL for an invalid opcode */
-	uint32_t flags;	  /* HDR_*, OPF_* */
+	const char *name;   /* "RC SEND first" ...; NULL for an invalid opcode */
+	uint32_t flags;	    /* HDR_*, OPF_* */
 	uint8_t header_len; /* BTH and all extension headers, bytes */
 };
 

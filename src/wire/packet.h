@@ -63,6 +63,7 @@ struct packet {
 	uint64_t swap_add, compare;
 	uint64_t atomic_orig;
 	uint32_t qkey, src_qpn; /* DETH */
+	uint32_t xrc_srqn;	/* XRCETH */
 
 	const uint8_t *payload; /* without pad; points into the receive buffer */
 	uint32_t payload_len;
@@ -93,7 +94,7 @@ enum counter packet_parse(struct packet *p, const uint8_t *data, uint32_t len);
 
 /**
  * packet_put_headers() - write the BTH and the extension headers of @p at @out.
- * MigReq is sent as 1, TVer 0; p->flags is ignored, opcode_table is read.
+ * MigReq is sent as 1 (CNP: 0), TVer 0; p->flags is ignored, opcode_table is read.
  * @out: at least HEADER_MAX_LEN bytes.
  * Return: length, bytes (opcode_table[p->opcode].header_len).
  */
@@ -111,7 +112,10 @@ static inline uint32_t mtu_bytes(enum ibv_mtu mtu)
 	return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096 ? 128U << mtu : 0;
 }
 
-/* the largest enum ibv_mtu for a network interface with an MTU of @netdev_mtu bytes (wire-facts 1.9) */
+/*
+ * the largest enum ibv_mtu for a network interface with an MTU of @netdev_mtu bytes (wire-facts
+ * 1.9); 0 when not even 256 fits
+ */
 enum ibv_mtu mtu_from_netdev(uint32_t netdev_mtu);
 
 /* log text of one packet for debug lines; returns @buf */
