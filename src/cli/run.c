@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <softhca/softhca.h>
 
 int cmd_run(int argc, char **argv);
 
@@ -48,9 +47,12 @@ static int is_dir(const char *path)
 static int library_dir(char dir[PATH_MAX])
 {
 	char path[PATH_MAX];
+	/* looked up, not named: in a program without PIC its address could be a stub of the
+	 * program's */
+	void *symbol = dlsym(RTLD_DEFAULT, "softhca_version");
 	Dl_info info;
 
-	if (!dladdr((void *)softhca_version, &info) || !realpath(info.dli_fname, path))
+	if (!symbol || !dladdr(symbol, &info) || !realpath(info.dli_fname, path))
 		return -1;
 	snprintf(dir, PATH_MAX, "%s", dirname(path));
 	return 0;
