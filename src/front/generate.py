@@ -108,6 +108,53 @@ INDEXED = {
 }
 
 
+# asks preload_target() and jumps there with all argument registers as they were
+DISPATCH = {
+    "x86_64": """
+\t.type preload_dispatch, %function
+preload_dispatch:
+\t.cfi_startproc
+\tpush %rax; push %rdi; push %rsi; push %rdx; push %rcx; push %r8; push %r9
+\t.cfi_adjust_cfa_offset 56
+\tmov %rdi, %rsi
+\tmov %r11d, %edi
+\tcall preload_target
+\tmov %rax, %r11
+\tpop %r9; pop %r8; pop %rcx; pop %rdx; pop %rsi; pop %rdi; pop %rax
+\t.cfi_adjust_cfa_offset -56
+\tjmp *%r11
+\t.cfi_endproc
+""",
+    "aarch64": """
+\t.type preload_dispatch, %function
+preload_dispatch:
+\t.cfi_startproc
+\tstp x29, x30, [sp, #-96]!
+\t.cfi_adjust_cfa_offset 96
+\t.cfi_offset x29, -96
+\t.cfi_offset x30, -88
+\tstp x0, x1, [sp, #16]
+\tstp x2, x3, [sp, #32]
+\tstp x4, x5, [sp, #48]
+\tstp x6, x7, [sp, #64]
+\tstr x8, [sp, #80]
+\tmov x1, x0
+\tmov w0, w16
+\tbl preload_target
+\tmov x16, x0
+\tldp x0, x1, [sp, #16]
+\tldp x2, x3, [sp, #32]
+\tldp x4, x5, [sp, #48]
+\tldp x6, x7, [sp, #64]
+\tldr x8, [sp, #80]
+\tldp x29, x30, [sp], #96
+\t.cfi_adjust_cfa_offset -96
+\tbr x16
+\t.cfi_endproc
+""",
+}
+
+
 def entry(name, code):
     return "\t.globl %s\n\t.type %s, %%function\n%s:\n%s\t.size %s, . - %s\n" % (name, name, name, code, name, name)
 
@@ -127,7 +174,8 @@ def preload_symbols(table):
 
 def preload_map(table):
     table = preload_symbols(table)
-    text = version_script([s for s in table if "PRIVATE" not in s.version], local=False)
+    text = "".join(version_script([s for s in table if s.library == library and "PRIVATE" not in s.version],
+                                  local=False) for library in ("ibverbs", "rdmacm"))
     # the definitions are ibv_query_gid_type@IBVERBS_PRIVATE_NN by .symver; the nodes must exist
     return text + "".join("IBVERBS_PRIVATE_%d {\n};\n" % n for n in PRIVATE_NODES)
 
@@ -137,15 +185,17 @@ def preload_entries(table, cpu):
     for i, s in enumerate(preload_symbols(table)):
         if "PRIVATE" not in s.version:
             if s.route == "special":
-                out.append(entry(s.name, JUMP[cpu].format("preload_" + s.name).replace("@GOTPCREL", "@GOTPCREL")))
+                out.append(entry(s.name, JUMP[cpu].format("preload_" + s.name)))
             else:
                 out.append(entry(s.name, INDEXED[cpu].format(i)))
             continue
         for n in PRIVATE_NODES:
             alias = "preload_%s_%d" % (s.name, n)
             out.append(entry(alias, INDEXED[cpu].format(i)))
-            out.append("\t.symver %s, %s@IBVERBS_PRIVATE_%d\n" % (alias, s.name, n))
-    return "".join(out) + NO_EXEC_STACK
+            out.append("\t.symver %s, %s@IBVERBS_PRIVATE_%d, remove\n" % (alias, s.name, n))
+    # glibc takes the caller of dlopen() from the return address: it too must be jumped to
+    out.append(entry("dlopen", INDEXED[cpu].format(len(preload_symbols(table)))))
+    return "".join(out) + DISPATCH[cpu] + NO_EXEC_STACK
 
 
 def preload_table(table):
