@@ -1,12 +1,13 @@
-/* SPDX-License-Identifier: BSD-2-Clause */
+// SPDX-License-Identifier: BSD-2-Clause
 /*
  * run.c: `softhca run CMD...`: starts an unmodified program on SoftHCA, by way of the drop-in
  * libraries (LD_LIBRARY_PATH) or of the interposer (LD_PRELOAD). Only the environment is changed;
  * the program takes this process's place, so that its exit status and signals are its own.
  */
+#include "cli/cli.h"
+
 #include <dlfcn.h>
 #include <errno.h>
-#include <getopt.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -15,26 +16,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int cmd_run(int argc, char **argv);
-
-#define EXIT_USAGE	    2
 #define EXIT_CANNOT_EXECUTE 126
 #define EXIT_NOT_FOUND	    127
 
-static void usage(FILE *out)
-{
-	fputs("usage: softhca run [OPTION]... PROGRAM [ARGUMENT]...\n"
-	      "Run a program that uses verbs or the RDMA CM on SoftHCA, unmodified.\n"
-	      "\n"
-	      "  --preload       interpose (LD_PRELOAD) instead of replacing the libraries\n"
-	      "                  (LD_LIBRARY_PATH): hardware RDMA devices stay visible, and what\n"
-	      "                  clients look up in /sys/class/infiniband is answered\n"
-	      "  --devices LIST  network interfaces to make devices of, e.g. eth0,lo\n"
-	      "                  (default: all that are up and have an address)\n"
-	      "  --print         print the environment settings instead of running anything\n"
-	      "  -h, --help      this text\n",
-	      out);
-}
+static const char help[] =
+	"Usage: softhca run [OPTIONS] PROGRAM [ARGUMENTS]\n"
+	"\n"
+	"Runs an unmodified program that uses verbs or the RDMA CM on SoftHCA.\n"
+	"\n"
+	"  --preload       interpose (LD_PRELOAD) instead of replacing the libraries\n"
+	"                  (LD_LIBRARY_PATH): hardware RDMA devices stay visible, and what clients\n"
+	"                  look up in /sys/class/infiniband is answered\n"
+	"  --devices LIST  network interfaces to make devices of, e.g. eth0,lo\n"
+	"                  (default: all that are up and have an address)\n"
+	"  --print         print the environment settings instead of running anything\n"
+	"  -h, --help      this text\n"
+	"\n"
+	"Exit status: the program's; 126 when it cannot be run, 127 when it is not found.\n";
 
 static int is_dir(const char *path)
 {
@@ -121,20 +119,19 @@ static void print_environment(void)
 			printf("export %s='%s'\n", names[i], getenv(names[i]));
 }
 
-int cmd_run(int argc, char **argv)
+int cli_run(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{ "preload", no_argument, NULL, 'p' },
 		{ "devices", required_argument, NULL, 'd' },
 		{ "print", no_argument, NULL, 'P' },
 		{ "help", no_argument, NULL, 'h' },
-		{ NULL, 0, NULL, 0 },
+		{ 0 },
 	};
 	int preload = 0, print = 0, opt, error;
 
-	optind = 1;
-	/* "+": options behind PROGRAM are the program's */
-	while ((opt = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
+	/* options behind PROGRAM are the program's */
+	while ((opt = cli_getopt(argc, argv, "softhca run", options)) != -1) {
 		switch (opt) {
 		case 'p':
 			preload = 1;
@@ -146,18 +143,14 @@ int cmd_run(int argc, char **argv)
 			print = 1;
 			break;
 		case 'h':
-			usage(stdout);
+			fputs(help, stdout);
 			return 0;
 		default:
-			usage(stderr);
-			return EXIT_USAGE;
+			return CLI_USAGE;
 		}
 	}
-	if (optind == argc && !print) {
-		fprintf(stderr, "softhca run: no program given\n");
-		usage(stderr);
-		return EXIT_USAGE;
-	}
+	if (optind == argc && !print)
+		return cli_usage_error("softhca run", "no program given");
 	if (set_environment(preload))
 		return 1;
 	if (print) {
