@@ -17,6 +17,8 @@
 	X(CNT_TX_SUPER_PACKETS, "tx_super_packets")                                                \
 	X(CNT_TX_SYSCALLS, "tx_syscalls")                                                          \
 	X(CNT_TX_EAGAIN, "tx_eagain")                                                              \
+	X(CNT_TX_DROP_MTU, "tx_drop_mtu")                                                          \
+	X(CNT_TX_DROP_ERROR, "tx_drop_error")                                                      \
 	X(CNT_RX_PACKETS, "rx_packets")                                                            \
 	X(CNT_RX_BYTES, "rx_bytes")                                                                \
 	X(CNT_RX_SUPER_PACKETS, "rx_super_packets")                                                \

@@ -112,6 +112,11 @@ uint32_t icrc_id_delta(uint16_t ip_id)
 	return id_delta[0][ip_id >> 8] ^ id_delta[1][ip_id & 0xff];
 }
 
+uint32_t icrc_move_delta(uint32_t delta, uint32_t len)
+{
+	return gf2_mul(delta, gf2_x_pow(8 * len));
+}
+
 /*
  * x^-(distance of the identification's word from the end), per length in words; 0 = not made yet.
  * Several engines may fill it: they write the same values.

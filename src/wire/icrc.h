@@ -58,6 +58,9 @@ static inline bool gid_is_ipv4(const union ibv_gid *gid)
  */
 uint32_t icrc_id_delta(uint16_t ip_id);
 
+/* what a difference in a running CRC becomes @len bytes later */
+uint32_t icrc_move_delta(uint32_t delta, uint32_t len);
+
 /**
  * icrc_solve_id() - explain a wrong ICRC of an IPv4 packet by its identification.
  * @difference: ICRC computed with *@ip_id XOR the received one.

@@ -59,11 +59,10 @@ struct link_flow {
 	bool is_ipv4;
 	socklen_t addr_len;
 	struct sockaddr_storage addr;
+	uint8_t prefix_next; /* entry to overwrite next */
 	struct {
-		uint32_t packet_len;
-		uint16_t ip_id;
+		uint32_t packet_len; /* 0 = empty */
 		uint32_t crc;
-		bool valid;
 	} prefix[4]; /* ICRC prefix states of the last lengths used */
 };
 

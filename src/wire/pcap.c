@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * pcap.c: classic pcap, nanosecond time stamps, raw IP. A packet that cannot be written (disk
+ * full) ends the file: said once, traffic goes on.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "util/bytes.h"
+#include "util/log.h"
+#include "wire/icrc.h"
+#include "wire/packet.h"
+#include "wire/pcap.h"
+
+#define PCAP_MAGIC_NSEC 0xa1b23c4d
+#define LINKTYPE_RAW	101
+#define SNAP_LEN	65535
+#define IP4_LEN		20
+#define IP6_LEN		40
+#define UDP_LEN		8
+
+struct pcap_writer {
+	FILE *file;
+	char *path;
+};
+
+struct file_header {
+	uint32_t magic;
+	uint16_t major, minor;
+	uint32_t zone, accuracy, snap_len, link_type;
+};
+
+struct record_header {
+	uint32_t sec, nsec, captured_len, len;
+};
+
+/* %p becomes the pid */
+static char *expand_path(const char *path)
+{
+	const char *mark = strstr(path, "%p");
+	char *out;
+
+	if (!mark)
+		return strdup(path);
+	if (asprintf(&out, "%.*s%ld%s", (int)(mark - path), path, (long)getpid(), mark + 2) < 0)
+		return NULL;
+	return out;
+}
+
+int pcap_open(struct pcap_writer **out, const char *path)
+{
+	const struct file_header header = { .magic = PCAP_MAGIC_NSEC,
+					    .major = 2,
+					    .minor = 4,
+					    .snap_len = SNAP_LEN,
+					    .link_type = LINKTYPE_RAW };
+	struct pcap_writer *w = calloc(1, sizeof(*w));
+	int ret = -ENOMEM;
+
+	if (!w)
+		return -ENOMEM;
+	w->path = expand_path(path);
+	if (!w->path)
+		goto out_free;
+	w->file = fopen(w->path, "we");
+	if (!w->file || fwrite(&header, sizeof(header), 1, w->file) != 1 || fflush(w->file)) {
+		ret = -errno;
+		log_error("cannot write the capture %s: %s (see SOFTHCA_PCAP)", w->path,
+			  strerror(errno));
+		goto out_free;
+	}
+	*out = w;
+	return 0;
+
+out_free:
+	if (w->file)
+		fclose(w->file);
+	free(w->path);
+	free(w);
+	return ret;
+}
+
+void pcap_close(struct pcap_writer *w)
+{
+	if (!w)
+		return;
+	if (w->file && fclose(w->file))
+		log_warn("the capture %s is incomplete: %s", w->path, strerror(errno));
+	free(w->path);
+	free(w);
+}
+
+static uint16_t ip4_checksum(const uint8_t *header)
+{
+	uint32_t sum = 0;
+	int i;
+
+	for (i = 0; i < IP4_LEN; i += 2)
+		sum += get_be16(header + i);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum += sum >> 16;
+	return (uint16_t)~sum;
+}
+
+static size_t put_ip4(uint8_t *h, const union ibv_gid *sgid, const union ibv_gid *dgid,
+		      uint16_t ip_id, uint8_t tos, uint8_t ttl, uint32_t udp_payload_len)
+{
+	memset(h, 0, IP4_LEN);
+	h[0] = 0x45;
+	h[1] = tos;
+	put_be16(h + 2, (uint16_t)(IP4_LEN + UDP_LEN + udp_payload_len));
+	put_be16(h + 4, ip_id);
+	put_be16(h + 6, 0x4000); /* DF */
+	h[8] = ttl;
+	h[9] = 17;
+	memcpy(h + 12, sgid->raw + 12, 4);
+	memcpy(h + 16, dgid->raw + 12, 4);
+	put_be16(h + 10, ip4_checksum(h));
+	return IP4_LEN;
+}
+
+static size_t put_ip6(uint8_t *h, const union ibv_gid *sgid, const union ibv_gid *dgid, uint8_t tos,
+		      uint8_t ttl, uint32_t udp_payload_len)
+{
+	put_be32(h, 6U << 28 | (uint32_t)tos << 20);
+	put_be16(h + 4, (uint16_t)(UDP_LEN + udp_payload_len));
+	h[6] = 17;
+	h[7] = ttl;
+	memcpy(h + 8, sgid->raw, 16);
+	memcpy(h + 24, dgid->raw, 16);
+	return IP6_LEN;
+}
+
+void pcap_write(struct pcap_writer *w, const union ibv_gid *sgid, const union ibv_gid *dgid,
+		uint16_t sport, uint16_t ip_id, uint8_t tos, uint8_t ttl, const uint8_t *data,
+		uint32_t len)
+{
+	uint8_t h[IP6_LEN + UDP_LEN];
+	struct record_header record;
+	struct timespec now;
+	size_t h_len;
+
+	if (!w->file || len > SNAP_LEN - sizeof(h))
+		return;
+	h_len = gid_is_ipv4(dgid) ? put_ip4(h, sgid, dgid, ip_id, tos, ttl, len)
+				  : put_ip6(h, sgid, dgid, tos, ttl, len);
+	put_be16(h + h_len, sport);
+	put_be16(h + h_len + 2, ROCE_UDP_PORT);
+	put_be16(h + h_len + 4, (uint16_t)(UDP_LEN + len));
+	put_be16(h + h_len + 6, 0); /* no UDP checksum, as rxe and NICs do */
+	h_len += UDP_LEN;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	record.sec = (uint32_t)now.tv_sec;
+	record.nsec = (uint32_t)now.tv_nsec;
+	record.len = record.captured_len = (uint32_t)h_len + len;
+	if (fwrite(&record, sizeof(record), 1, w->file) == 1 && fwrite(h, h_len, 1, w->file) == 1 &&
+	    fwrite(data, len, 1, w->file) == 1)
+		return;
+	log_warn("cannot write the capture %s: %s; it ends here", w->path, strerror(errno));
+	fclose(w->file);
+	w->file = NULL;
+}
