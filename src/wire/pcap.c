@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pcap.c: classic pcap, nanosecond time stamps, raw IP. A packet that cannot be written (disk
- * full) ends the file: said once, traffic goes on.
+ * pcap.c: classic pcap, nanosecond time stamps, raw IP. The links of one process share a file.
+ * Every packet is written out at once, so that a crash loses none. One that cannot be written
+ * (disk full) ends the file: said once, traffic goes on.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "util/bytes.h"
+#include "util/list.h"
 #include "util/log.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -23,9 +26,14 @@
 #define UDP_LEN		8
 
 struct pcap_writer {
-	FILE *file;
+	struct list_node node; /* in writers */
+	unsigned int users;
+	FILE *file; /* NULL after an error */
 	char *path;
 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* writers, their users and files */
+static struct list_node writers = { &writers, &writers };
 
 struct file_header {
 	uint32_t magic;
@@ -50,7 +58,18 @@ static char *expand_path(const char *path)
 	return out;
 }
 
-int pcap_open(struct pcap_writer **out, const char *path)
+static struct pcap_writer *find_writer(const char *path)
+{
+	struct list_node *pos;
+
+	list_for_each(pos, &writers)
+		if (!strcmp(list_entry(pos, struct pcap_writer, node)->path, path))
+			return list_entry(pos, struct pcap_writer, node);
+	return NULL;
+}
+
+/* takes @path over when it succeeds */
+static int create_writer(struct pcap_writer **out, char *path)
 {
 	const struct file_header header = { .magic = PCAP_MAGIC_NSEC,
 					    .major = 2,
@@ -58,28 +77,45 @@ int pcap_open(struct pcap_writer **out, const char *path)
 					    .snap_len = SNAP_LEN,
 					    .link_type = LINKTYPE_RAW };
 	struct pcap_writer *w = calloc(1, sizeof(*w));
-	int ret = -ENOMEM;
+	int ret;
 
 	if (!w)
 		return -ENOMEM;
-	w->path = expand_path(path);
-	if (!w->path)
-		goto out_free;
-	w->file = fopen(w->path, "we");
+	w->file = fopen(path, "we");
 	if (!w->file || fwrite(&header, sizeof(header), 1, w->file) != 1 || fflush(w->file)) {
 		ret = -errno;
-		log_error("cannot write the capture %s: %s (see SOFTHCA_PCAP)", w->path,
+		log_error("cannot write the capture %s: %s (see SOFTHCA_PCAP)", path,
 			  strerror(errno));
-		goto out_free;
+		if (w->file)
+			fclose(w->file);
+		free(w);
+		return ret;
 	}
+	w->path = path;
+	list_add(&writers, &w->node);
 	*out = w;
 	return 0;
+}
 
-out_free:
-	if (w->file)
-		fclose(w->file);
-	free(w->path);
-	free(w);
+int pcap_open(struct pcap_writer **w, const char *path)
+{
+	char *expanded = expand_path(path);
+	struct pcap_writer *found;
+	int ret = 0;
+
+	if (!expanded)
+		return -ENOMEM;
+	pthread_mutex_lock(&lock);
+	found = find_writer(expanded);
+	if (!found)
+		ret = create_writer(&found, expanded);
+	if (ret || found->path != expanded)
+		free(expanded);
+	if (!ret) {
+		found->users++;
+		*w = found;
+	}
+	pthread_mutex_unlock(&lock);
 	return ret;
 }
 
@@ -87,10 +123,15 @@ void pcap_close(struct pcap_writer *w)
 {
 	if (!w)
 		return;
-	if (w->file && fclose(w->file))
-		log_warn("the capture %s is incomplete: %s", w->path, strerror(errno));
-	free(w->path);
-	free(w);
+	pthread_mutex_lock(&lock);
+	if (!--w->users) {
+		list_del(&w->node);
+		if (w->file)
+			fclose(w->file);
+		free(w->path);
+		free(w);
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 static uint16_t ip4_checksum(const uint8_t *header)
@@ -143,7 +184,7 @@ void pcap_write(struct pcap_writer *w, const union ibv_gid *sgid, const union ib
 	struct timespec now;
 	size_t h_len;
 
-	if (!w->file || len > SNAP_LEN - sizeof(h))
+	if (len > SNAP_LEN - sizeof(h))
 		return;
 	h_len = gid_is_ipv4(dgid) ? put_ip4(h, sgid, dgid, ip_id, tos, ttl, len)
 				  : put_ip6(h, sgid, dgid, tos, ttl, len);
@@ -157,10 +198,14 @@ void pcap_write(struct pcap_writer *w, const union ibv_gid *sgid, const union ib
 	record.sec = (uint32_t)now.tv_sec;
 	record.nsec = (uint32_t)now.tv_nsec;
 	record.len = record.captured_len = (uint32_t)h_len + len;
-	if (fwrite(&record, sizeof(record), 1, w->file) == 1 && fwrite(h, h_len, 1, w->file) == 1 &&
-	    fwrite(data, len, 1, w->file) == 1)
-		return;
-	log_warn("cannot write the capture %s: %s; it ends here", w->path, strerror(errno));
-	fclose(w->file);
-	w->file = NULL;
+
+	pthread_mutex_lock(&lock);
+	if (w->file && (fwrite(&record, sizeof(record), 1, w->file) != 1 ||
+			fwrite(h, h_len, 1, w->file) != 1 || fwrite(data, len, 1, w->file) != 1 ||
+			fflush(w->file))) {
+		log_warn("cannot write the capture %s: %s; it ends here", w->path, strerror(errno));
+		fclose(w->file);
+		w->file = NULL;
+	}
+	pthread_mutex_unlock(&lock);
 }
