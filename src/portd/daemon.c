@@ -694,13 +694,12 @@ int portd_main(int stay)
 	bool has_clients = false;
 	int err = init(stay);
 
-	if (err == -EADDRINUSE && !stay)
-		return 0; /* another one was faster, and that is as good */
 	if (err) {
 		log_error("cannot start the port daemon: %s",
 			  err == -EADDRINUSE ? "one runs already in this network namespace"
 					     : strerror(-err));
-		return 1;
+		/* of several clients' daemons one is enough */
+		return err == -EADDRINUSE && !stay ? 0 : 1;
 	}
 	check_port();
 	while (!d.stop) {

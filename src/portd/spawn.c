@@ -119,7 +119,7 @@ struct launch {
 static int run_program(void *arg)
 {
 	struct launch *launch = arg;
-	char *const argv[] = { (char *)"softhca", (char *)"portd", (char *)"--on-demand", NULL };
+	char *const argv[] = { (char *)"softhca", (char *)"portd", NULL };
 
 	become_daemon();
 	execve(launch->path, argv, environ);

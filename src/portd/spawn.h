@@ -8,7 +8,7 @@
 /**
  * portd_spawn() - start a daemon that belongs to nobody: own session, no terminal, no descriptor
  * of ours, default signals.
- * Runs `softhca portd --on-demand`: the program in SOFTHCA_PORTD, or the one beside this library
+ * Runs `softhca portd`: the program in SOFTHCA_PORTD, or the one beside this library
  * (installed or in the build tree), or the one installed; without any, the daemon runs in a
  * forked copy of this process.
  * Return: 0 (it may still fail, or find another one running), or a negative errno.
