@@ -111,6 +111,7 @@ class Bench:
         self.prefix = []      # before every command, e.g. ip netns exec NAME
         self.count = 0
         self.stage()
+        self.sanitizer = self.find_sanitizer()
 
     def stage(self):
         """copy programs and libraries: the libraries find each other by $ORIGIN, as in the build tree"""
@@ -127,18 +128,17 @@ class Bench:
 
     def env(self, **more):
         env = dict(os.environ, LD_LIBRARY_PATH=self.dropin, LC_ALL="C", HOME=self.tmp, **more)
-        if "libasan" in self.preload():
-            env["LD_PRELOAD"] = self.preload()
+        if self.sanitizer:
+            # the programs are not ours: what they leak is not looked at
+            env.update(LD_PRELOAD=self.sanitizer, ASAN_OPTIONS="detect_leaks=0",
+                       UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
         return env
 
-    def preload(self):
-        """the sanitizer's library, which must come first in a program that is not built with it"""
-        if not hasattr(self, "sanitizer"):
-            core = os.path.join(self.front, "libsofthca.so.0")
-            out = subprocess.run(["ldd", core], stdout=subprocess.PIPE, universal_newlines=True).stdout
-            self.sanitizer = " ".join(line.split()[2] for line in out.splitlines()
-                                      if "libasan" in line or "libtsan" in line)
-        return self.sanitizer
+    def find_sanitizer(self):
+        """a sanitizer's library must come first in a program that is not built with it"""
+        core = os.path.join(self.front, "libsofthca.so.0")
+        out = subprocess.run(["ldd", core], stdout=subprocess.PIPE, universal_newlines=True).stdout
+        return " ".join(line.split()[2] for line in out.splitlines() if "libasan" in line)
 
     def command(self, argv, user=NOBODY):
         drop = []

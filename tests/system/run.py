@@ -6,11 +6,12 @@ unprivileged user (nobody, when started by root).
     tests/system/run.py [--build DIR] [--list] [--keep] [NAME...]
 """
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import programs  # noqa: E402
-from testing import (Bench, add_test, arguments, check, check_equal, free_port, listening, main,  # noqa: E402
+from testing import (Bench, Skip, add_test, arguments, check, check_equal, free_port, listening, main,  # noqa: E402
                      test, wait_for)
 
 DEVICE = "softhca_lo"
@@ -51,6 +52,7 @@ def softhca_run_gives_a_program_our_libraries(bench):
 
 @test
 def softhca_run_preload(bench):
+    no_sanitizer(bench)
     env = bench.env()
     del env["LD_LIBRARY_PATH"]
     check(DEVICE in bench.run(bench.softhca, "run", "--preload", "ibv_devices", env=env), "no %s" % DEVICE)
@@ -65,10 +67,67 @@ def softhca_run_keeps_the_exit_status(bench):
 
 @test
 def ucx_finds_the_device_under_the_interposer(bench):
+    no_sanitizer(bench)
     env = bench.env()
     del env["LD_LIBRARY_PATH"]
     text = bench.run(bench.softhca, "run", "--preload", "ucx_info", "-d", env=env)
     check(DEVICE in text and "rc_verbs" in text, "ucx_info -d does not list rc_verbs on " + DEVICE)
+
+
+def no_sanitizer(bench):
+    if bench.sanitizer:
+        raise Skip("the interposer cannot be preloaded after a sanitizer's library")
+
+
+@test
+def installed_tree(bench):
+    """what `ninja install` puts down works where it is put, and pkg-config builds a program against it"""
+    root, prefix = os.path.join(bench.dir, "root"), "/usr/local"
+    subprocess.run(["meson", "install", "-C", bench.build, "--no-rebuild", "--quiet", "--destdir", root], check=True,
+                   stdout=subprocess.DEVNULL)
+    found = subprocess.run(["find", root, "-name", "softhca.pc"], stdout=subprocess.PIPE, check=True,
+                           universal_newlines=True).stdout.strip()
+    libdir = os.path.dirname(os.path.dirname(found))
+    env = bench.env(LD_LIBRARY_PATH=os.path.join(libdir, "softhca"))
+    check(DEVICE in bench.run("ibv_devices", env=env), "no device with the installed libraries")
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "softhca"], stdout=subprocess.PIPE, check=True,
+                           universal_newlines=True,
+                           env=dict(os.environ, PKG_CONFIG_PATH=os.path.dirname(found),
+                                    PKG_CONFIG_SYSROOT_DIR=root)).stdout.split()
+    program = os.path.join(bench.dir, "program")
+    with open(program + ".c", "w") as f:
+        f.write(PROGRAM)
+    subprocess.run(["gcc", "-o", program, program + ".c"] + flags, check=True)
+    check_equal(bench.run(program, env=env), "softhca 1\n", "the program's output")
+    for name in ("bin/softhca", "share/man/man7/softhca.7", "include/infiniband/verbs_ext.h"):
+        check(os.path.exists(root + prefix + "/" + name), "not installed: " + name)
+
+
+# finds our device through stock verbs, and asks an extension and SoftHCA's own API
+PROGRAM = """
+#include <stdio.h>
+#include <string.h>
+#include <infiniband/verbs_ext.h>
+#include <softhca/softhca.h>
+
+int main(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_mp_wr_caps caps;
+
+	for (int i = 0; list && list[i]; i++) {
+		if (strcmp(list[i]->name, "softhca_lo"))
+			continue;
+		struct ibv_context *context = ibv_open_device(list[i]);
+
+		if (!context || ibv_query_mp_wr_caps(context, &caps) || !caps.max_wr_buffer_sz)
+			return 1;
+		printf("softhca %d\\n", softhca_is_device(context));
+		return ibv_close_device(context);
+	}
+	return 2;
+}
+"""
 
 
 def gid(devinfo):
