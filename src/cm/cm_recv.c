@@ -251,6 +251,11 @@ static void receive_rep(struct cm *cm, const struct cm_path *path, const struct 
 		conn_resend(conn); /* the RTU */
 		return;
 	}
+	if (conn->state == CM_TIMEWAIT && !conn->was_connected) {
+		/* given up while the REP was on its way, and our REJ got lost */
+		refuse_rep(cm, path, mad, CM_REJ_TIMEOUT);
+		return;
+	}
 	if (conn->state != CM_REQ_SENT) {
 		duplicate(conn, "REP");
 		return;
