@@ -2,7 +2,7 @@
 /*
  * engine.h: an engine is a lock, a link and the QPs assigned to it. Whoever holds the lock drives
  * it: the application's thread inside a poll, a post or an event wait, or the engine's own thread,
- * which sleeps in epoll while the application polls and takes over when it does not.
+ * which sleeps while the application polls and takes over when it does not.
  *
  * No blocking call, allocation or system call under the lock beyond the link's own I/O.
  */
@@ -44,20 +44,28 @@ struct engine {
 
 	struct hca_qp **qps; /* SLOT_QPNS pointers, by the low 16 bits */
 	uint32_t next_qpn;
-	struct list_node peers;	  /* struct peer: bytes in flight to one process (hca/peer.h) */
-	struct list_node tx_list; /* QPs that may have something to send */
+	struct list_node peers;	   /* struct peer: bytes in flight to one process (hca/peer.h) */
+	struct list_node tx_list;  /* QPs that may have something to send */
 	struct list_node ack_list; /* QPs that owe an acknowledgement */
+	struct list_node read_waiters; /* QPs whose READs wait for room in our receive buffer */
 	struct list_node pollers;
+	uint64_t read_bytes; /* READ response bytes that we have asked for and not yet got */
+	uint64_t round;	     /* counts progress rounds */
+	bool lazy_acks; /* the application drives: its answer may carry the ACK of this round */
 
 	struct engine_timer **timer_heap;
-	uint32_t timer_count, timer_capacity;
+	uint32_t timer_count, timer_capacity, timer_reserved;
 
 	/* the engine's own thread */
 	pthread_t thread;
-	bool has_thread, stop;
-	int epoll_fd, event_fd;
+	bool has_thread;
+	_Atomic bool stop;
+	int event_fd;
 	_Atomic uint64_t app_polls;    /* counts application-side progress calls */
-	_Atomic bool thread_in_charge; /* the thread has the sockets in its epoll set */
+	_Atomic bool thread_in_charge; /* the thread waits for the sockets */
+	_Atomic bool handed_over;      /* the application sleeps; its next poll clears it */
+	_Atomic bool kicked;	       /* the eventfd was written and not yet read */
+	uint64_t thread_wakes_ns; /* lock held: the thread sleeps until then; 0 = it does not */
 	unsigned int references;
 };
 
@@ -108,6 +116,25 @@ void engine_timer_cancel(struct engine *engine, struct engine_timer *timer);
  * engine_timer_set() never allocates. Lock held. Return: 0 or -ENOMEM */
 int engine_timer_reserve(struct engine *engine, unsigned int more);
 void engine_timer_unreserve(struct engine *engine, unsigned int fewer);
+
+/**
+ * engine_transmit_now() - a turn to send for one QP at once, with the ACK that it owes. Lock held.
+ */
+void engine_transmit_now(struct engine *engine, struct hca_qp *qp);
+/* something waits to be sent that no packet and no timer will bring up */
+bool engine_has_backlog(const struct engine *engine);
+
+/* for engine.c and the tests: run what is due; the next deadline (UINT64_MAX = none). Lock held */
+bool engine_timers_run(struct engine *engine, uint64_t now_ns);
+uint64_t engine_timers_next(const struct engine *engine);
+
+/* engine_thread.c: the engine's own thread */
+int engine_thread_start(struct engine *engine);
+void engine_thread_stop(struct engine *engine);
+
+/* QP numbers, lock held. Return: the QPN, 0 = none is left */
+uint32_t engine_qpn_alloc(struct engine *engine, struct hca_qp *qp);
+void engine_qpn_free(struct engine *engine, uint32_t qpn);
 
 void engine_add_poller(struct engine *engine, struct engine_poller *poller);
 void engine_remove_poller(struct engine *engine, struct engine_poller *poller);
