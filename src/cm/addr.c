@@ -131,14 +131,21 @@ struct default_pd {
 	struct ibv_pd *pd;
 };
 
+static pthread_mutex_t pds_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct default_pd *pds;
+
+void addr_after_fork(void)
+{
+	pthread_mutex_init(&pds_lock, NULL);
+	pds = NULL;
+}
+
 static struct ibv_pd *default_pd(struct ibv_device *device, struct ibv_context *context)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static struct default_pd *first;
 	struct default_pd *entry;
 
-	pthread_mutex_lock(&lock);
-	for (entry = first; entry; entry = entry->next)
+	pthread_mutex_lock(&pds_lock);
+	for (entry = pds; entry; entry = entry->next)
 		if (entry->device == device)
 			break;
 	if (!entry) {
@@ -152,11 +159,11 @@ static struct ibv_pd *default_pd(struct ibv_device *device, struct ibv_context *
 			entry = NULL;
 			goto out_unlock;
 		}
-		entry->next = first;
-		first = entry;
+		entry->next = pds;
+		pds = entry;
 	}
 out_unlock:
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&pds_lock);
 	return entry ? entry->pd : NULL;
 }
 

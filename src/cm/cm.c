@@ -118,6 +118,7 @@ static void *timer_thread(void *arg)
 		uint64_t now = clock_ns(), next, drained;
 
 		cm_lock();
+		id_run_established();
 		cm_run_timers(&cm, now);
 		next = cm_next_deadline(&cm);
 		cm_unlock();
@@ -164,6 +165,50 @@ static void farewell(void)
 	pthread_mutex_unlock(&lock);
 }
 
+/*
+ * A child has neither the thread nor the slot: its CM starts anew, and ids it inherited are dead.
+ * The parent's lock is held over the fork so that the child's copy is whole.
+ */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&start_lock);
+	cm_lock();
+}
+
+static void after_fork_parent(void)
+{
+	cm_unlock();
+	pthread_mutex_unlock(&start_lock);
+}
+
+static void after_fork_child(void)
+{
+	struct list_node *pos;
+
+	list_for_each(pos, &ids) {
+		struct cm_id *id = list_entry(pos, struct cm_id, node);
+
+		id->conn = NULL; /* the parent's */
+		id->registered = false;
+	}
+	pthread_mutex_init(&lock, NULL);
+	pthread_mutex_init(&start_lock, NULL);
+	pthread_cond_init(&waiters, NULL);
+	if (kick_fd >= 0)
+		close(kick_fd);
+	kick_fd = -1;
+	started = false;
+	engine = NULL;
+	connect_after_fork();
+	service_after_fork();
+	addr_after_fork();
+}
+
+static void register_fork_handlers(void)
+{
+	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
 static int start_locked(void)
 {
 	uint64_t seed = (uint64_t)cm_random() << 32 | cm_random();
@@ -188,8 +233,9 @@ static int start_locked(void)
 	if (err)
 		goto out_fd;
 	portd_default_set_handler(on_mad, NULL);
+	if (!started_by)
+		atexit(farewell); /* a child inherits it */
 	started_by = getpid();
-	atexit(farewell);
 	return 0;
 
 out_fd:
@@ -203,8 +249,10 @@ out_engine:
 
 int cm_start(void)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int err = 0;
 
+	pthread_once(&once, register_fork_handlers);
 	pthread_mutex_lock(&start_lock);
 	if (!started) {
 		err = start_locked();

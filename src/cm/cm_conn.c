@@ -47,7 +47,6 @@ static void conn_send_bytes(struct cm_conn *conn, const uint8_t *data)
 {
 	struct cm *cm = conn->cm;
 
-	counter_inc(CNT_CM_TX);
 	cm->ops->send(cm->arg, &conn->path, data);
 }
 

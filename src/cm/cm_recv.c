@@ -19,7 +19,6 @@ static void send_to(struct cm *cm, const struct cm_path *path, const struct cm_m
 	uint8_t data[CM_MAD_LEN];
 
 	cm_mad_encode(data, mad);
-	counter_inc(CNT_CM_TX);
 	cm->ops->send(cm->arg, path, data);
 }
 

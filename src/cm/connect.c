@@ -22,6 +22,12 @@
 
 static struct list_node listeners = { &listeners, &listeners };
 
+void connect_after_fork(void)
+{
+	while (list_pop(&listeners))
+		;
+}
+
 /* ---- up: requests ------------------------------------------------------------------------ */
 
 static bool listens_at(const struct cm_id *id, uint64_t service_id, const union ibv_gid *gid)

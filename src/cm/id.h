@@ -134,17 +134,19 @@ void id_unregister(struct cm_id *id);
 int service_acquire(uint64_t service_id, const union ibv_gid *gid, bool v6only);
 void service_release(uint64_t service_id, const union ibv_gid *gid);
 
+/* forget what belongs to the parent */
+void service_after_fork(void);
+void addr_after_fork(void);
+void connect_after_fork(void);
+
 /* ---- qp.c ---- */
 /* INIT to RTR to RTS with what the connection agreed on; lock held. Return: 0 or errno */
 int id_qp_ready(struct cm_id *id);
 /* to ERR; nothing without a QP. Lock held */
 void id_qp_error(struct cm_id *id);
 
-/*
- * The application destroys a QP behind our back (ibv_destroy_qp() on id->qp is common): the CM
- * must not touch it any more. Called by the verbs room before it frees one; no lock held.
- */
-void id_qp_destroyed(struct ibv_qp *qp);
+/* act on QPs whose COMM_EST event came; lock held */
+void id_run_established(void);
 
 /* ---- connect.c ---- */
 extern const struct cm_ops cm_rdma_ops;

@@ -148,3 +148,9 @@ void service_release(uint64_t service_id, const union ibv_gid *gid)
 	}
 	pthread_mutex_unlock(&lock);
 }
+
+void service_after_fork(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	list_init(&services);
+}

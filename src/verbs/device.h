@@ -25,6 +25,14 @@ __be64 device_guid(struct ibv_device *device);
  * holds it for good, as librdmacm does). NULL and errno */
 struct ibv_context *device_cm_context(struct ibv_device *device);
 
+/*
+ * The CM's, when it is linked in: a program may destroy a QP behind its rdma_cm_id. Called by
+ * ibv_destroy_qp() first thing, with no lock held.
+ */
+void cm_qp_destroyed(struct ibv_qp *qp) __attribute__((weak));
+/* The CM's: IBV_EVENT_COMM_EST was raised for @qp. Called with the engine's lock held */
+void cm_qp_established(struct ibv_qp *qp) __attribute__((weak));
+
 /* @context is one of ours */
 bool context_is_ours(const struct ibv_context *context);
 
