@@ -426,7 +426,7 @@ static void send_listens(struct portd_client *client)
 	pthread_mutex_lock(&client->lock);
 	list_for_each(node, &client->listens) {
 		struct listen *listen = list_entry(node, struct listen, node);
-		struct portd_msg msg = { .type = MSG_LISTEN };
+		struct portd_msg msg = { .type = MSG_LISTEN, .flags = PORTD_AGAIN };
 
 		msg.listen.service_id = listen->service_id;
 		msg.listen.gid = listen->gid;

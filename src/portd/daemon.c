@@ -35,6 +35,7 @@
 #define START_GRACE_NS	 (5 * NSEC_PER_SEC)	/* for the first client to come */
 #define RETRY_MS	 10
 #define MAD_BATCH	 64
+#define EARLY_MADS	 64
 
 struct connection {
 	int fd; /* -1: free entry */
@@ -44,6 +45,8 @@ struct connection {
 	bool hello_waits;   /* fresh client, daemon not ready yet */
 	bool welcome_waits; /* took its slot over, daemon not ready yet */
 	bool group_pending; /* it is to get a GROUP */
+	bool listen_waits;  /* until former clients have registered theirs again */
+	struct portd_msg listen;
 	uint64_t accepted_ns;
 };
 
@@ -54,6 +57,7 @@ static struct daemon {
 	bool stay, stop, ready;
 	bool must_inherit[2]; /* the port was taken when we started */
 	bool inherited[2];    /* sockets of a former daemon are in the group */
+	bool settled;	      /* its clients have had time to come and to register again */
 	uint64_t started_ns, alone_since_ns, grace_ns;
 	struct portd_fds sockets;
 	uint64_t substitute[2]; /* bits: opened by us where none had come back */
@@ -62,6 +66,8 @@ static struct daemon {
 	struct connection connections[MAX_CONNECTIONS];
 	uint16_t icrc_hint[2];
 	uint32_t psn;
+	unsigned int early_count; /* MADs for nobody that came before we were settled */
+	struct portd_mad early[EARLY_MADS];
 } d;
 
 static uint64_t env_ms(const char *name, uint64_t default_ms)
@@ -93,14 +99,15 @@ static void close_connection(struct connection *c)
 
 	close(c->fd);
 	c->fd = -1;
+	c->listen_waits = false;
 	if (c->slot) {
 		log_debug("portd: pid %d left, slot %u rests", c->pid, c->slot);
 		listen_remove_slot(&d.listens, c->slot);
 		slot_release(&d.slots, c->slot, now_ns);
 		drain_slot(c->slot);
 		c->slot = 0;
+		d.alone_since_ns = now_ns;
 	}
-	d.alone_since_ns = now_ns;
 }
 
 /* tell a client why it gets no slot, and be done with it */
@@ -429,6 +436,22 @@ static void answer(struct connection *c, const struct portd_msg *request, int re
 		close_connection(c);
 }
 
+/* A new listen must not take what a former daemon's client, still on its way to us, has */
+static void listen_request(struct connection *c, const struct portd_msg *msg)
+{
+	if (d.settled || msg->flags & PORTD_AGAIN) {
+		answer(c, msg,
+		       listen_add(&d.listens, msg->listen.service_id, &msg->listen.gid, c->slot));
+		return;
+	}
+	if (c->listen_waits) {
+		answer(c, msg, -EBUSY); /* one at a time */
+		return;
+	}
+	c->listen = *msg;
+	c->listen_waits = true;
+}
+
 static void handle_message(struct connection *c, struct portd_msg *msg, struct portd_fds *fds)
 {
 	if (msg->type == MSG_HELLO) {
@@ -444,8 +467,7 @@ static void handle_message(struct connection *c, struct portd_msg *msg, struct p
 		take_group(c, fds);
 		return;
 	case MSG_LISTEN:
-		answer(c, msg,
-		       listen_add(&d.listens, msg->listen.service_id, &msg->listen.gid, c->slot));
+		listen_request(c, msg);
 		return;
 	case MSG_UNLISTEN:
 		listen_remove(&d.listens, msg->listen.service_id, &msg->listen.gid, c->slot);
@@ -545,7 +567,12 @@ static void handle_mad(const struct portd_mad *mad)
 		deliver_mad(slot, mad);
 		return;
 	case MAD_REPLY:
-		reply_mad(mad, &reply);
+		if (d.settled)
+			reply_mad(mad, &reply);
+		else if (d.early_count < EARLY_MADS)
+			d.early[d.early_count++] = *mad;
+		else
+			counter_inc(CNT_DROP_MAD);
 		return;
 	case MAD_DROP:
 		counter_inc(CNT_DROP_MAD);
@@ -582,9 +609,31 @@ static void read_qp1(int family)
 	}
 }
 
+/* Everyone who knew the former daemon is here: answer what waited for that */
+static void try_settle(uint64_t now_ns)
+{
+	if (d.settled || !d.ready)
+		return;
+	if ((d.must_inherit[FAMILY_IPV4] || d.must_inherit[FAMILY_IPV6]) &&
+	    now_ns - d.started_ns < HANDOVER_NS)
+		return;
+	d.settled = true;
+	for (int i = 0; i < MAX_CONNECTIONS; i++) {
+		struct connection *c = &d.connections[i];
+
+		if (c->fd < 0 || !c->listen_waits)
+			continue;
+		c->listen_waits = false;
+		listen_request(c, &c->listen);
+	}
+	for (unsigned int i = 0; i < d.early_count; i++)
+		handle_mad(&d.early[i]);
+	d.early_count = 0;
+}
+
 /* --- the loop --- */
 
-/* Return: whether anyone is connected */
+/* Return: whether there is any client */
 static bool expire(uint64_t now_ns)
 {
 	bool any = false;
@@ -598,7 +647,7 @@ static bool expire(uint64_t now_ns)
 			close_connection(c);
 			continue;
 		}
-		any = true;
+		any |= c->slot || c->hello_waits;
 		if (c->group_pending)
 			send_group(c);
 	}
@@ -607,7 +656,7 @@ static bool expire(uint64_t now_ns)
 
 static int next_timeout_ms(bool has_clients)
 {
-	bool hurry = !d.ready;
+	bool hurry = !d.settled;
 
 	for (int i = 0; i < MAX_CONNECTIONS; i++)
 		hurry |= d.connections[i].fd >= 0 && d.connections[i].group_pending;
@@ -706,6 +755,7 @@ int portd_main(int stay)
 		uint64_t now_ns = clock_ns();
 
 		try_become_ready(now_ns);
+		try_settle(now_ns);
 		has_clients = expire(now_ns);
 		if (!has_clients && !d.stay && now_ns > d.alone_since_ns &&
 		    now_ns - d.alone_since_ns > d.grace_ns)

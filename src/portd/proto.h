@@ -47,6 +47,7 @@ enum portd_msg_type {
 };
 
 #define PORTD_TAKEOVER (1U << 0) /* HELLO: the client has a slot already */
+#define PORTD_AGAIN    (1U << 1) /* LISTEN: a former daemon had granted it */
 
 struct portd_msg {
 	uint32_t magic;

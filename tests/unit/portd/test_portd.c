@@ -1,0 +1,785 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_portd.c: real clients and daemons, each test in a network namespace of its own: slots,
+ * relay, the daemon's death and succession, clients' deaths, bad clients.
+ *
+ * This program is also the daemon: the library is told so by SOFTHCA_PORTD, and runs it as
+ * `test_portd portd`. Clients are forked workers that do what they are told over a socket pair.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include "namespace.h"
+#include "portd/mad_io.h"
+#include "portd/portd.h"
+#include "portd/proto.h"
+#include "util/bytes.h"
+#include "util/clock.h"
+
+#define SERVICE 0x01061144ULL
+#define WAIT_MS 8000 /* far beyond what anything takes */
+
+enum op {
+	OP_CONNECT,
+	OP_SLOT,
+	OP_LISTEN,
+	OP_UNLISTEN,
+	OP_SEND,
+	OP_RECV_MAD,
+	OP_RECV_DATA,
+	OP_FORK,
+	OP_DISCONNECT,
+	OP_HIGH_FDS
+};
+
+struct command {
+	enum op op;
+	uint64_t service_id;
+	union ibv_gid gid;
+	struct portd_mad mad;
+	int timeout_ms;
+};
+
+struct worker {
+	pid_t pid;
+	int sock;
+	int slot;
+};
+
+static const union ibv_gid any, loopback4 = { { [10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1 } },
+				loopback6 = { { [15] = 1 } };
+
+/* --- in the worker --- */
+
+static int mad_pipe[2];
+static struct portd_client *client;
+
+static void on_mad(void *arg, const struct portd_mad *mad)
+{
+	CHECK(write(mad_pipe[1], mad, sizeof(*mad)) == sizeof(*mad));
+	/* a listen from within the callback must not lock up */
+	if (get_be16(mad->data + 16) == 0x10 && mad->data[255] == 0xcb) {
+		CHECK_EQUAL(portd_listen(client, SERVICE + 100, &any), 0);
+		CHECK_EQUAL(portd_listen(client, SERVICE + 100, &any), -EADDRINUSE);
+	}
+}
+
+static int wait_fd(int fd, int timeout_ms)
+{
+	struct pollfd pfd = { .fd = fd, .events = POLLIN };
+
+	return poll(&pfd, 1, timeout_ms) > 0;
+}
+
+/* the mark of the next datagram that the kernel steered to this slot */
+static int receive_data(int timeout_ms)
+{
+	int fd4, fd6, result = -1;
+	uint8_t data[64];
+
+	portd_sockets(client, &fd4, &fd6);
+	if (wait_fd(fd4, timeout_ms) && recv(fd4, data, sizeof(data), MSG_DONTWAIT) == 16)
+		result = data[15];
+	close(fd4);
+	close(fd6);
+	return result;
+}
+
+/* a child has a slot of its own and its exit does not end the parent's */
+static int fork_child(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		struct portd_client *child_client;
+		uint8_t parent_slot = portd_slot(client);
+
+		CHECK_EQUAL(portd_connect(&child_client, NULL, NULL), 0);
+		CHECK(portd_slot(child_client) != parent_slot);
+		portd_disconnect(child_client);
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	return status;
+}
+
+static int no_low_descriptors(void)
+{
+	for (int fd = 3; fd < PORTD_FD_MIN; fd++) {
+		int type;
+		socklen_t len = sizeof(type);
+		struct sockaddr_storage a;
+		socklen_t a_len = sizeof(a);
+
+		if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len))
+			continue;
+		if (!getsockname(fd, (struct sockaddr *)&a, &a_len) &&
+		    (a.ss_family == AF_INET || a.ss_family == AF_INET6))
+			return fd;
+	}
+	return 0;
+}
+
+static int execute(struct command *c)
+{
+	switch (c->op) {
+	case OP_CONNECT:
+		return portd_connect(&client, on_mad, NULL);
+	case OP_SLOT:
+		return portd_slot(client);
+	case OP_LISTEN:
+		return portd_listen(client, c->service_id, &c->gid);
+	case OP_UNLISTEN:
+		portd_unlisten(client, c->service_id, &c->gid);
+		return 0;
+	case OP_SEND:
+		return portd_send_mad(client, &c->mad);
+	case OP_RECV_MAD:
+		if (!wait_fd(mad_pipe[0], c->timeout_ms))
+			return -ETIMEDOUT;
+		return read(mad_pipe[0], &c->mad, sizeof(c->mad)) == sizeof(c->mad) ? 0 : -EIO;
+	case OP_RECV_DATA:
+		return receive_data(c->timeout_ms);
+	case OP_FORK:
+		return fork_child();
+	case OP_DISCONNECT:
+		portd_disconnect(client);
+		return 0;
+	case OP_HIGH_FDS:
+		return no_low_descriptors();
+	}
+	return -EINVAL;
+}
+
+static void __attribute__((noreturn)) worker_main(int sock)
+{
+	struct command c;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	CHECK(!pipe(mad_pipe));
+	while (read(sock, &c, sizeof(c)) == sizeof(c)) {
+		int result = execute(&c);
+		struct iovec iov[2] = { { &result, sizeof(result) }, { &c.mad, sizeof(c.mad) } };
+		struct msghdr mh = { .msg_iov = iov, .msg_iovlen = 2 };
+
+		if (sendmsg(sock, &mh, MSG_NOSIGNAL) < 0)
+			break;
+	}
+	_exit(0);
+}
+
+/* --- in the test --- */
+
+static void post(struct worker *w, struct command c)
+{
+	CHECK(write(w->sock, &c, sizeof(c)) == sizeof(c));
+}
+
+static int collect(struct worker *w, struct portd_mad *mad)
+{
+	int result = -1;
+	struct portd_mad unused;
+	struct iovec iov[2] = { { &result, sizeof(result) },
+				{ mad ? mad : &unused, sizeof(*mad) } };
+	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = 2 };
+
+	CHECK(wait_fd(w->sock, WAIT_MS + 2000));
+	CHECK(recvmsg(w->sock, &mh, 0) == sizeof(int) + sizeof(*mad));
+	return result;
+}
+
+static int tell(struct worker *w, struct command c)
+{
+	post(w, c);
+	return collect(w, NULL);
+}
+
+static struct worker start_worker(void)
+{
+	struct worker w;
+	int pair[2];
+
+	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
+	w.pid = fork();
+	CHECK(w.pid >= 0);
+	if (!w.pid) {
+		close(pair[0]);
+		worker_main(pair[1]);
+	}
+	close(pair[1]);
+	w.sock = pair[0];
+	w.slot = -1;
+	return w;
+}
+
+static struct worker start_client(void)
+{
+	struct worker w = start_worker();
+
+	CHECK_EQUAL(tell(&w, (struct command){ .op = OP_CONNECT }), 0);
+	w.slot = tell(&w, (struct command){ .op = OP_SLOT });
+	CHECK(w.slot > 0 && w.slot < PORTD_SLOTS);
+	return w;
+}
+
+static void kill_worker(struct worker *w)
+{
+	int status;
+
+	kill(w->pid, SIGKILL);
+	CHECK(waitpid(w->pid, &status, 0) == w->pid);
+	close(w->sock);
+}
+
+static int listen_on(struct worker *w, uint64_t service_id, union ibv_gid gid)
+{
+	return tell(w, (struct command){ .op = OP_LISTEN, .service_id = service_id, .gid = gid });
+}
+
+static struct portd_mad make_mad(uint16_t attribute, union ibv_gid gid)
+{
+	struct portd_mad mad = { .sgid = gid, .dgid = gid };
+
+	mad.data[0] = 1;
+	mad.data[1] = 7;
+	mad.data[2] = 2;
+	mad.data[3] = 3;
+	put_be64(mad.data + 8, 0x1234);
+	put_be16(mad.data + 16, attribute);
+	return mad;
+}
+
+static struct portd_mad make_req(const struct worker *from, uint64_t service_id, union ibv_gid gid)
+{
+	struct portd_mad mad = make_mad(0x10, gid);
+
+	put_be32(mad.data + 24, (uint32_t)from->slot << 24 | 0x77);
+	put_be64(mad.data + 32, service_id);
+	return mad;
+}
+
+static void send_mad(struct worker *w, struct portd_mad mad)
+{
+	CHECK_EQUAL(tell(w, (struct command){ .op = OP_SEND, .mad = mad }), 0);
+}
+
+static int recv_mad(struct worker *w, struct portd_mad *mad, int timeout_ms)
+{
+	post(w, (struct command){ .op = OP_RECV_MAD, .timeout_ms = timeout_ms });
+	return collect(w, mad);
+}
+
+/* a data packet for a slot, from outside */
+static void send_data(int slot, uint8_t mark)
+{
+	uint8_t data[16] = { 0x04, [5] = (uint8_t)slot, [15] = mark };
+	struct sockaddr_in to = { .sin_family = AF_INET,
+				  .sin_port = htons(4791),
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	CHECK(sendto(fd, data, 16, 0, (struct sockaddr *)&to, sizeof(to)) == 16);
+	close(fd);
+}
+
+static void check_data(struct worker *w, uint8_t mark)
+{
+	send_data(w->slot, mark);
+	CHECK_EQUAL(tell(w, (struct command){ .op = OP_RECV_DATA, .timeout_ms = WAIT_MS }), mark);
+}
+
+static pid_t daemon_pid(void)
+{
+	struct ucred cred = { 0 };
+	socklen_t len = sizeof(cred);
+	int fd = portd_name_connect();
+
+	if (fd < 0)
+		return 0;
+	CHECK(!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len));
+	close(fd);
+	return cred.pid;
+}
+
+static void wait_no_daemon(void)
+{
+	for (int i = 0; i < WAIT_MS / 10; i++) {
+		int fd = portd_name_connect();
+
+		if (fd == -ECONNREFUSED)
+			return;
+		if (fd >= 0)
+			close(fd);
+		usleep(100000);
+	}
+	CHECK(!"the daemon is gone");
+}
+
+static void wait_new_daemon(pid_t old)
+{
+	for (int i = 0; i < WAIT_MS / 10; i++) {
+		pid_t pid = daemon_pid();
+
+		if (pid && pid != old)
+			return;
+		usleep(10000);
+	}
+	CHECK(!"there is a new daemon");
+}
+
+/* a REQ from @from to whoever listens, and the answer's attribute; -1: it was delivered */
+static void check_relay(struct worker *from, struct worker *to, uint64_t service_id,
+			union ibv_gid gid)
+{
+	struct portd_mad mad, answer;
+
+	send_mad(from, make_req(from, service_id, gid));
+	CHECK_EQUAL(recv_mad(to, &mad, WAIT_MS), 0);
+	CHECK_EQUAL(get_be16(mad.data + 16), 0x10);
+	CHECK_EQUAL(get_be64(mad.data + 32), service_id);
+	CHECK(!memcmp(&mad.sgid, &gid, 16) && !memcmp(&mad.dgid, &gid, 16));
+	CHECK_EQUAL(mad.src_qpn, 1);
+	/* and back by the communication ID */
+	answer = make_mad(0x13, gid);
+	put_be32(answer.data + 24, (uint32_t)to->slot << 24 | 0x88);
+	put_be32(answer.data + 28, get_be32(mad.data + 24));
+	send_mad(to, answer);
+	CHECK_EQUAL(recv_mad(from, &mad, WAIT_MS), 0);
+	CHECK_EQUAL(get_be16(mad.data + 16), 0x13);
+	CHECK_EQUAL(get_be32(mad.data + 24), (uint32_t)to->slot << 24 | 0x88);
+}
+
+static void slots_and_relay(void)
+{
+	struct worker a = start_client(), b = start_client();
+
+	CHECK(a.slot != b.slot);
+	check_data(&a, 1);
+	check_data(&b, 2);
+	CHECK_EQUAL(listen_on(&b, SERVICE, any), 0);
+	check_relay(&a, &b, SERVICE, loopback4);
+	check_relay(&a, &b, SERVICE, loopback6);
+	CHECK_EQUAL(listen_on(&a, SERVICE + 1, loopback4), 0);
+	check_relay(&b, &a, SERVICE + 1, loopback4);
+	CHECK_EQUAL(tell(&a, (struct command){ .op = OP_HIGH_FDS }), 0);
+	CHECK_EQUAL(recv_mad(&a, NULL, 50), -ETIMEDOUT);
+}
+
+static void no_listener(void)
+{
+	struct worker a = start_client();
+	struct portd_mad mad;
+
+	CHECK_EQUAL(listen_on(&a, SERVICE, loopback6), 0);
+	send_mad(&a, make_req(&a, SERVICE, loopback4));
+	CHECK_EQUAL(recv_mad(&a, &mad, WAIT_MS), 0);
+	CHECK_EQUAL(get_be16(mad.data + 16), 0x12);
+	CHECK_EQUAL(get_be16(mad.data + 34), 8);
+	/* one that was taken back */
+	CHECK_EQUAL(listen_on(&a, SERVICE, loopback4), 0);
+	CHECK_EQUAL(tell(&a, (struct command){ .op = OP_UNLISTEN,
+					       .service_id = SERVICE,
+					       .gid = loopback4 }),
+		    0);
+	send_mad(&a, make_req(&a, SERVICE, loopback4));
+	CHECK_EQUAL(recv_mad(&a, &mad, WAIT_MS), 0);
+	CHECK_EQUAL(get_be16(mad.data + 34), 8);
+}
+
+static void address_in_use(void)
+{
+	struct worker a = start_client(), b = start_client();
+
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), 0);
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), -EADDRINUSE);
+	CHECK_EQUAL(listen_on(&b, SERVICE, any), -EADDRINUSE);
+	CHECK_EQUAL(listen_on(&b, SERVICE, loopback4), -EADDRINUSE);
+	kill_worker(&a);
+	for (int i = 0; i < 200 && listen_on(&b, SERVICE, any) == -EADDRINUSE; i++)
+		usleep(10000);
+	CHECK_EQUAL(listen_on(&b, SERVICE, any), -EADDRINUSE); /* b's own now */
+	check_relay(&b, &b, SERVICE, loopback4);
+}
+
+static void listen_in_callback(void)
+{
+	struct worker a = start_client();
+	struct portd_mad req;
+
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), 0);
+	req = make_req(&a, SERVICE, loopback4);
+	req.data[255] = 0xcb;
+	send_mad(&a, req);
+	CHECK_EQUAL(recv_mad(&a, NULL, WAIT_MS), 0);
+	check_relay(&a, &a, SERVICE + 100, loopback4);
+}
+
+static void two_at_once(void)
+{
+	struct worker w[4];
+
+	for (int i = 0; i < 4; i++)
+		w[i] = start_worker();
+	for (int i = 0; i < 4; i++)
+		post(&w[i], (struct command){ .op = OP_CONNECT });
+	for (int i = 0; i < 4; i++)
+		CHECK_EQUAL(collect(&w[i], NULL), 0);
+	for (int i = 0; i < 4; i++) {
+		w[i].slot = tell(&w[i], (struct command){ .op = OP_SLOT });
+		for (int j = 0; j < i; j++)
+			CHECK(w[i].slot != w[j].slot);
+	}
+	for (int i = 0; i < 4; i++)
+		check_data(&w[i], (uint8_t)(i + 1));
+}
+
+static void leaves_with_last_client(void)
+{
+	struct worker a = start_client(), b = start_client();
+	pid_t pid = daemon_pid();
+
+	CHECK_EQUAL(tell(&a, (struct command){ .op = OP_DISCONNECT }), 0);
+	usleep(500000);
+	CHECK_EQUAL(daemon_pid(), pid);
+	kill_worker(&b);
+	wait_no_daemon();
+	/* and comes back */
+	CHECK_EQUAL(tell(&a, (struct command){ .op = OP_CONNECT }), 0);
+	CHECK(daemon_pid() != pid);
+}
+
+static void daemon_killed(void)
+{
+	struct worker a = start_client(), b = start_client(), c;
+
+	CHECK_EQUAL(listen_on(&b, SERVICE, any), 0);
+	for (int round = 0; round < 3; round++) {
+		pid_t old = daemon_pid();
+
+		check_data(&a, 1);
+		/* waits in the socket while the daemon changes */
+		send_data(b.slot, 42);
+		CHECK(old && !kill(old, SIGKILL));
+		check_data(&a, 2);
+		wait_new_daemon(old);
+		CHECK_EQUAL(tell(&b, (struct command){ .op = OP_RECV_DATA, .timeout_ms = 0 }), 42);
+		check_data(&a, 3);
+		check_data(&b, 4);
+		CHECK_EQUAL(tell(&a, (struct command){ .op = OP_SLOT }), a.slot);
+		/* waits for the new daemon if need be */
+		CHECK_EQUAL(listen_on(&a, SERVICE + 1 + (uint64_t)round, any), 0);
+		CHECK_EQUAL(listen_on(&a, SERVICE, any), -EADDRINUSE);
+		check_relay(&a, &b, SERVICE, loopback4);
+		check_relay(&b, &a, SERVICE + 1, loopback6);
+	}
+	c = start_client();
+	CHECK(c.slot != a.slot && c.slot != b.slot);
+	check_data(&c, 5);
+	check_data(&a, 6);
+}
+
+/* it dies together with a client: that one's slot goes to nobody before it was drained */
+static void daemon_and_client_killed(void)
+{
+	struct worker a = start_client(), b = start_client(), c;
+	pid_t old = daemon_pid();
+
+	send_data(b.slot, 13);
+	CHECK(!kill(old, SIGKILL));
+	kill_worker(&b);
+	wait_new_daemon(old);
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), 0);
+	c = start_client();
+	check_relay(&c, &a, SERVICE, loopback4);
+	check_data(&a, 1);
+	check_data(&c, 2);
+}
+
+static void daemon_terminated(void)
+{
+	struct worker a = start_client();
+	pid_t old = daemon_pid();
+
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), 0);
+	CHECK(!kill(old, SIGTERM));
+	wait_new_daemon(old);
+	CHECK_EQUAL(listen_on(&a, SERVICE + 1, any), 0);
+	check_relay(&a, &a, SERVICE, loopback4);
+	check_data(&a, 1);
+}
+
+/* with a timewait of 0.3 s and all other slots taken, the dead client's is given again, empty */
+static void client_killed(void)
+{
+	struct worker w[PORTD_SLOTS - 1], extra;
+	struct portd_mad mad = make_mad(0x15, loopback4);
+	int slot;
+
+	setenv("SOFTHCA_PORTD_TIMEWAIT_MS", "300", 1);
+	for (int i = 0; i < PORTD_SLOTS - 1; i++)
+		w[i] = start_client();
+	extra = start_worker();
+	CHECK_EQUAL(tell(&extra, (struct command){ .op = OP_CONNECT }), -ENOSPC);
+	slot = w[20].slot;
+	send_data(slot, 99);
+	kill_worker(&w[20]);
+	send_data(slot, 98);
+	/* its peers learn of it */
+	put_be32(mad.data + 24, (uint32_t)w[0].slot << 24);
+	put_be32(mad.data + 28, (uint32_t)slot << 24 | 5);
+	usleep(50000);
+	send_mad(&w[0], mad);
+	CHECK_EQUAL(recv_mad(&w[0], &mad, WAIT_MS), 0);
+	CHECK_EQUAL(get_be16(mad.data + 16), 0x16);
+
+	CHECK_EQUAL(tell(&extra, (struct command){ .op = OP_CONNECT }), 0);
+	extra.slot = tell(&extra, (struct command){ .op = OP_SLOT });
+	CHECK_EQUAL(extra.slot, slot);
+	CHECK_EQUAL(tell(&extra, (struct command){ .op = OP_RECV_DATA, .timeout_ms = 0 }), -1);
+	check_data(&extra, 1);
+}
+
+static void forked_child(void)
+{
+	struct worker a = start_client(), b;
+	int slot = a.slot;
+
+	CHECK_EQUAL(tell(&a, (struct command){ .op = OP_FORK }), 0);
+	check_data(&a, 1);
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), 0);
+	/* the parent's end is seen though a child may live */
+	CHECK_EQUAL(tell(&a, (struct command){ .op = OP_DISCONNECT }), 0);
+	b = start_client();
+	CHECK(b.slot != slot);
+	CHECK_EQUAL(listen_on(&b, SERVICE, any), 0);
+}
+
+static void port_taken(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(4791) };
+	struct worker w = start_worker(); /* first: it must not inherit the socket */
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	CHECK(!bind(fd, (struct sockaddr *)&a, sizeof(a)));
+	CHECK_EQUAL(tell(&w, (struct command){ .op = OP_CONNECT }), -EADDRINUSE);
+	close(fd);
+	wait_no_daemon();
+	CHECK_EQUAL(tell(&w, (struct command){ .op = OP_CONNECT }), 0);
+}
+
+static void without_ipv6(void)
+{
+	struct worker a;
+
+	write_text("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+	a = start_client();
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), 0);
+	check_relay(&a, &a, SERVICE, loopback4);
+}
+
+/* --- bad clients --- */
+
+static int hello_raw(struct portd_msg *welcome)
+{
+	struct portd_msg msg = { .type = MSG_HELLO };
+	struct portd_fds fds;
+	int sock = portd_name_connect();
+
+	CHECK(sock >= 0);
+	CHECK_EQUAL(portd_msg_send(sock, &msg, NULL, 0, 0), 0);
+	CHECK_EQUAL(portd_msg_recv(sock, welcome, &fds, 0), 1);
+	CHECK_EQUAL(welcome->type, MSG_WELCOME);
+	return sock;
+}
+
+/* the daemon's answer to a first message; 0 = it hung up */
+static int answer_to(const void *data, size_t len)
+{
+	struct timeval timeout = { .tv_sec = 5 };
+	struct portd_msg answer;
+	int sock = portd_name_connect(), n;
+
+	CHECK(sock >= 0);
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+	CHECK(send(sock, data, len, MSG_NOSIGNAL) == (ssize_t)len);
+	n = portd_msg_recv(sock, &answer, NULL, 0);
+	close(sock);
+	if (n == 1)
+		return answer.result;
+	CHECK(n == 0 || n == -ECONNRESET);
+	return 0;
+}
+
+static int answer_to_takeover(uint16_t slot, const struct portd_fds *fds, uint64_t mask)
+{
+	struct timeval timeout = { .tv_sec = 5 };
+	struct portd_msg msg = { .type = MSG_HELLO, .flags = PORTD_TAKEOVER, .slot = slot };
+	int sock = portd_name_connect();
+
+	CHECK(sock >= 0);
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+	CHECK_EQUAL(portd_msg_send(sock, &msg, fds, mask, 0), 0);
+	CHECK_EQUAL(portd_msg_recv(sock, &msg, NULL, 0), 1);
+	close(sock);
+	return msg.result;
+}
+
+static void bad_messages(void)
+{
+	struct worker a = start_client();
+	struct portd_msg msg = { .magic = PORTD_MAGIC, .type = MSG_LISTEN }, welcome;
+	struct portd_fds fds;
+	pid_t pid = daemon_pid();
+	int sock, plain;
+
+	CHECK_EQUAL(answer_to("x", 1), 0);
+	CHECK_EQUAL(answer_to(&msg, sizeof(msg) - 1), 0);
+	CHECK_EQUAL(answer_to(&msg, sizeof(msg)), -EPROTO); /* before hello */
+	msg.magic++;
+	CHECK_EQUAL(answer_to(&msg, sizeof(msg)), 0);
+	msg.magic--;
+	msg.type = MSG_HELLO;
+	msg.slots4 = ~0ULL; /* sockets that do not come */
+	CHECK_EQUAL(answer_to(&msg, sizeof(msg)), 0);
+
+	/* take-overs of what is not one's own */
+	portd_fds_init(&fds);
+	CHECK_EQUAL(answer_to_takeover(0, &fds, 0), -EINVAL);
+	CHECK_EQUAL(answer_to_takeover(PORTD_SLOTS, &fds, 0), -EINVAL);
+	CHECK_EQUAL(answer_to_takeover((uint16_t)a.slot, &fds, 0), -EPERM);
+	CHECK_EQUAL(answer_to_takeover(40, &fds, 0), -EPERM);
+	plain = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	fds.fd[0][40] = plain;
+	CHECK_EQUAL(answer_to_takeover(40, &fds, ~0ULL), -EPERM);
+	fds.fd[0][40] = STDERR_FILENO;
+	CHECK_EQUAL(answer_to_takeover(40, &fds, ~0ULL), -EPERM);
+	/* another slot with the socket of one's own */
+	portd_fds_init(&fds);
+	{
+		struct portd_msg hello = { .type = MSG_HELLO };
+
+		sock = portd_name_connect();
+		CHECK_EQUAL(portd_msg_send(sock, &hello, NULL, 0, 0), 0);
+		CHECK_EQUAL(portd_msg_recv(sock, &welcome, &fds, 0), 1);
+		fds.fd[0][40] = fds.fd[0][welcome.slot];
+		fds.fd[0][welcome.slot] = -1;
+		CHECK_EQUAL(answer_to_takeover(40, &fds, 1ULL << 40), -EPERM);
+		fds.fd[0][welcome.slot] = fds.fd[0][40];
+		fds.fd[0][40] = -1;
+		CHECK_EQUAL(answer_to_takeover(welcome.slot, &fds, 1ULL << welcome.slot), -EBUSY);
+		close(sock);
+	}
+
+	/* unknown requests */
+	sock = hello_raw(&welcome);
+	memset(&msg, 0, sizeof(msg));
+	msg.type = 999;
+	CHECK_EQUAL(portd_msg_send(sock, &msg, NULL, 0, 0), 0);
+	do {
+		CHECK_EQUAL(portd_msg_recv(sock, &msg, NULL, 0), 1);
+	} while (msg.type != MSG_RESULT);
+	CHECK_EQUAL(msg.result, -EOPNOTSUPP);
+	/* a second hello ends it */
+	memset(&msg, 0, sizeof(msg));
+	msg.type = MSG_HELLO;
+	CHECK_EQUAL(portd_msg_send(sock, &msg, NULL, 0, 0), 0);
+	CHECK(portd_msg_recv(sock, &msg, NULL, 0) <= 0);
+	close(sock);
+
+	/* the daemon lives and serves */
+	CHECK_EQUAL(daemon_pid(), pid);
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), 0);
+	check_relay(&a, &a, SERVICE, loopback4);
+}
+
+static void listen_limit(void)
+{
+	struct worker a = start_client();
+
+	for (uint64_t i = 0; i < PORTD_CLIENT_LISTENS; i++)
+		CHECK_EQUAL(listen_on(&a, i, any), 0);
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), -ENOSPC);
+}
+
+/* a client that reads nothing neither stops the daemon nor the others */
+static void silent_client(void)
+{
+	struct worker a = start_client();
+	struct portd_msg welcome, msg = { .type = MSG_LISTEN };
+	int sock = hello_raw(&welcome);
+
+	msg.listen.service_id = SERVICE + 7;
+	CHECK_EQUAL(portd_msg_send(sock, &msg, NULL, 0, 0), 0);
+	for (int i = 0; i < 2000; i++)
+		send_mad(&a, make_req(&a, SERVICE + 7, loopback4));
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), 0);
+	check_relay(&a, &a, SERVICE, loopback4);
+	close(sock);
+}
+
+NAMESPACE_TEST(slots_and_relay)
+NAMESPACE_TEST(no_listener)
+NAMESPACE_TEST(address_in_use)
+NAMESPACE_TEST(listen_in_callback)
+NAMESPACE_TEST(two_at_once)
+NAMESPACE_TEST(leaves_with_last_client)
+NAMESPACE_TEST(daemon_killed)
+NAMESPACE_TEST(daemon_and_client_killed)
+NAMESPACE_TEST(daemon_terminated)
+NAMESPACE_TEST(client_killed)
+NAMESPACE_TEST(forked_child)
+NAMESPACE_TEST(port_taken)
+NAMESPACE_TEST(without_ipv6)
+NAMESPACE_TEST(bad_messages)
+NAMESPACE_TEST(listen_limit)
+NAMESPACE_TEST(silent_client)
+
+/* the same without a program to run: the daemon is a copy of this process */
+static void without_program(void)
+{
+	setenv("SOFTHCA_PORTD", "/nonexistent", 1);
+	slots_and_relay();
+}
+NAMESPACE_TEST(without_program)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_slots_and_relay),
+		cmocka_unit_test(test_no_listener),
+		cmocka_unit_test(test_address_in_use),
+		cmocka_unit_test(test_listen_in_callback),
+		cmocka_unit_test(test_two_at_once),
+		cmocka_unit_test(test_leaves_with_last_client),
+		cmocka_unit_test(test_daemon_killed),
+		cmocka_unit_test(test_daemon_and_client_killed),
+		cmocka_unit_test(test_daemon_terminated),
+		cmocka_unit_test(test_client_killed),
+		cmocka_unit_test(test_forked_child),
+		cmocka_unit_test(test_port_taken),
+		cmocka_unit_test(test_without_ipv6),
+		cmocka_unit_test(test_bad_messages),
+		cmocka_unit_test(test_listen_limit),
+		cmocka_unit_test(test_silent_client),
+		cmocka_unit_test(test_without_program),
+	};
+	char self[4096];
+	ssize_t n;
+
+	if (argc > 1 && !strcmp(argv[1], "portd"))
+		return portd_main(0);
+	n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	assert_true(n > 0);
+	self[n] = 0;
+	setenv("SOFTHCA_PORTD", self, 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
