@@ -14,7 +14,7 @@ struct staging {
 	uint8_t *base;
 	uint32_t page_size, page_count;
 	uint32_t free_pages;
-	uint32_t next;	/* where the search starts */
+	uint32_t lowest; /* no page before it is free */
 	uint64_t *used; /* bit map */
 };
 
