@@ -269,12 +269,11 @@ static void forget_sends(struct hca_qp *qp)
 
 void qp_enter_reset(struct hca_qp *qp)
 {
-	bool was_error = qp->state == IBV_QPS_ERR;
-
 	qp->state = IBV_QPS_RESET;
 	requester_stop(qp);
 	responder_stop(qp);
-	if (qp->capsule_ops && !was_error)
+	/* also after ERR: the offload may still hold the QP for its LAST_CQE_REACHED event */
+	if (qp->capsule_ops)
 		qp->capsule_ops->qp_down(qp);
 	forget_sends(qp);
 	qp->req.reads_begun = 0;
