@@ -34,6 +34,8 @@ disk() {
 	i=0
 	while [ $i -lt 100 ]; do
 		for d in /sys/block/nvme*n*; do
+			# nvme0c0n1 is a path of nvme0n1, not a disk
+			case $d in *nvme*c*n*) continue ;; esac
 			[ -e "$d/nsid" ] || continue
 			[ "$(cat "$d/nsid")" = "$2" ] && [ "$(cat "$d/device/subsysnqn" 2> /dev/null)" = "$1" ] || continue
 			[ -e "/dev/${d##*/}" ] || mdev -s
