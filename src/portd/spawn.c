@@ -110,8 +110,11 @@ static void become_daemon(void)
 		close(fd);
 }
 
+#define ENV_MAX 1024
+
 struct launch {
 	const char *path;
+	char *env[ENV_MAX + 1];
 	char *stack; /* of the second clone */
 	int err;
 };
@@ -122,9 +125,9 @@ static int run_program(void *arg)
 	char *const argv[] = { (char *)"softhca", (char *)"portd", NULL };
 
 	become_daemon();
-	execve(launch->path, argv, environ);
+	execve(launch->path, argv, launch->env);
 	launch->err = -errno; /* memory is shared */
-	_exit(127);
+	return 127;
 }
 
 /* the first clone exists only to end, so that init inherits the second */
@@ -134,13 +137,24 @@ static int run_intermediate(void *arg)
 
 	if (clone(run_program, launch->stack + STACK_LEN, CLONE_VM | CLONE_VFORK, launch) < 0)
 		launch->err = -errno;
-	_exit(0);
+	return 0;
 }
 
 static void reap(pid_t pid)
 {
 	while (waitpid(pid, NULL, __WCLONE) < 0 && errno == EINTR)
 		;
+}
+
+/* the environment, without what would load the interposer (softhca run) into the daemon */
+static void copy_environment(char **env)
+{
+	unsigned int n = 0;
+
+	for (char **e = environ; e && *e && n < ENV_MAX; e++)
+		if (strncmp(*e, "LD_PRELOAD=", 11))
+			env[n++] = *e;
+	env[n] = NULL;
 }
 
 static int launch_program(const char *path)
@@ -152,6 +166,7 @@ static int launch_program(const char *path)
 
 	if (stacks == MAP_FAILED)
 		return -errno;
+	copy_environment(launch.env);
 	launch.stack = stacks + STACK_LEN;
 	/* exit signal 0: the program's SIGCHLD handler and its wait() do not see it */
 	pid = clone(run_intermediate, stacks + STACK_LEN, CLONE_VM | CLONE_VFORK, &launch);

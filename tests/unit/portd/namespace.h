@@ -58,12 +58,16 @@ static inline void loopback_up(void)
 	close(fd);
 }
 
-static inline void enter_namespace(void)
+/* @many_users: processes in it will take other user IDs, which only real root can */
+static inline void enter_namespace(int many_users)
 {
 	char map[64];
 	uid_t uid = getuid();
 
-	if (!unshare(CLONE_NEWUSER | CLONE_NEWNET)) {
+	if (many_users) {
+		if (unshare(CLONE_NEWNET))
+			_exit(NO_NAMESPACE);
+	} else if (!unshare(CLONE_NEWUSER | CLONE_NEWNET)) {
 		snprintf(map, sizeof(map), "0 %u 1\n", uid);
 		write_text("/proc/self/uid_map", map);
 	} else if (unshare(CLONE_NEWNET)) {
@@ -72,13 +76,13 @@ static inline void enter_namespace(void)
 }
 
 /* Return: exit status of @fn's process; NO_NAMESPACE when the machine has none for us */
-static inline int run_in_namespace(void (*fn)(void), int with_loopback)
+static inline int run_in_namespace(void (*fn)(void), int with_loopback, int many_users)
 {
 	int status;
 	pid_t pid = fork();
 
 	if (!pid) {
-		enter_namespace();
+		enter_namespace(many_users);
 		if (with_loopback)
 			loopback_up();
 		fn();
@@ -90,10 +94,12 @@ static inline int run_in_namespace(void (*fn)(void), int with_loopback)
 }
 
 /* a cmocka test around a function that runs in a namespace */
-#define NAMESPACE_TEST(fn)                                                                         \
+#define NAMESPACE_TEST(fn)	NAMESPACE_TEST_(fn, 0)
+#define ROOT_NAMESPACE_TEST(fn) NAMESPACE_TEST_(fn, 1)
+#define NAMESPACE_TEST_(fn, many_users)                                                            \
 	static void test_##fn(void **state)                                                        \
 	{                                                                                          \
-		int status = run_in_namespace(fn, 1);                                              \
+		int status = run_in_namespace(fn, 1, many_users);                                  \
                                                                                                    \
 		if (status == NO_NAMESPACE)                                                        \
 			skip();                                                                    \

@@ -37,7 +37,8 @@ enum op {
 	OP_RECV_DATA,
 	OP_FORK,
 	OP_DISCONNECT,
-	OP_HIGH_FDS
+	OP_HIGH_FDS,
+	OP_SETUID,
 };
 
 struct command {
@@ -156,6 +157,10 @@ static int execute(struct command *c)
 		return 0;
 	case OP_HIGH_FDS:
 		return no_low_descriptors();
+	case OP_SETUID:
+		return setresuid((uid_t)c->service_id, (uid_t)c->service_id, (uid_t)c->service_id)
+			       ? -errno
+			       : 0;
 	}
 	return -EINVAL;
 }
@@ -586,6 +591,90 @@ static void without_ipv6(void)
 	check_relay(&a, &a, SERVICE, loopback4);
 }
 
+/* --- several users; only root can play them --- */
+
+static struct worker start_user(uid_t uid)
+{
+	struct worker w = start_worker();
+
+	if (tell(&w, (struct command){ .op = OP_SETUID, .service_id = uid }))
+		_exit(NO_NAMESPACE); /* root, but of a user namespace */
+	return w;
+}
+
+static void connect_worker(struct worker *w)
+{
+	CHECK_EQUAL(tell(w, (struct command){ .op = OP_CONNECT }), 0);
+	w->slot = tell(w, (struct command){ .op = OP_SLOT });
+}
+
+static pid_t start_daemon(void)
+{
+	pid_t pid = fork();
+
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(portd_main(1));
+	}
+	for (int i = 0; i < 500 && !daemon_pid(); i++)
+		usleep(10000);
+	CHECK_EQUAL(daemon_pid(), pid);
+	return pid;
+}
+
+/* Root's daemon serves everyone. Its users' processes keep their own sockets only, so the next
+ * one has to find out which place in the group each of them has */
+static void system_daemon(void)
+{
+	pid_t pid = start_daemon();
+	struct worker a = start_user(10001), b = start_user(10002), c;
+
+	connect_worker(&a);
+	connect_worker(&b);
+	CHECK(a.slot != b.slot);
+	CHECK_EQUAL(listen_on(&b, SERVICE, any), 0);
+	check_relay(&a, &b, SERVICE, loopback4);
+	for (int round = 0; round < 2; round++) {
+		int status;
+
+		CHECK(!kill(pid, SIGKILL));
+		CHECK(waitpid(pid, &status, 0) == pid);
+		usleep(100000);
+		CHECK_EQUAL(daemon_pid(), 0); /* no user starts one in its place */
+		pid = start_daemon();
+		CHECK_EQUAL(listen_on(&a, SERVICE + 1 + (uint64_t)round, any), 0);
+		check_data(&a, 1);
+		check_data(&b, 2);
+		check_relay(&a, &b, SERVICE, loopback4);
+		check_relay(&b, &a, SERVICE + 1, loopback6);
+	}
+	c = start_user(10003);
+	connect_worker(&c);
+	check_data(&c, 3);
+	check_data(&a, 4);
+}
+
+/* a daemon of an ordinary user is not trusted by others, unless they say so */
+static void another_users_daemon(void)
+{
+	struct worker a = start_user(10001), b;
+
+	connect_worker(&a);
+	b = start_user(10002);
+	CHECK_EQUAL(tell(&b, (struct command){ .op = OP_CONNECT }), -EACCES);
+	setenv("SOFTHCA_PORTD_UID", "10001", 1);
+	b = start_user(10002);
+	connect_worker(&b);
+	check_data(&a, 1);
+	check_data(&b, 2);
+	/* b got its own sockets only; a's daemon dies, a starts the next, b comes too */
+	CHECK(!kill(daemon_pid(), SIGKILL));
+	CHECK_EQUAL(listen_on(&b, SERVICE, any), 0);
+	check_data(&a, 3);
+	check_data(&b, 4);
+	check_relay(&a, &b, SERVICE, loopback4);
+}
+
 /* --- bad clients --- */
 
 static int hello_raw(struct portd_msg *welcome)
@@ -743,6 +832,33 @@ NAMESPACE_TEST(bad_messages)
 NAMESPACE_TEST(listen_limit)
 NAMESPACE_TEST(silent_client)
 
+ROOT_NAMESPACE_TEST(system_daemon)
+ROOT_NAMESPACE_TEST(another_users_daemon)
+
+/* MADs pass the fault layer too */
+static void faults(void)
+{
+	struct worker a, b;
+	struct portd_mad mad;
+
+	setenv("SOFTHCA_FAULT", "drop#1@0x64,duplicate#2@0x64", 1);
+	a = start_client();
+	setenv("SOFTHCA_FAULT", "rx-drop#1@0x64", 1);
+	b = start_client();
+	CHECK_EQUAL(listen_on(&b, SERVICE, any), 0);
+	for (int i = 0; i < 3; i++) {
+		mad = make_req(&a, SERVICE, loopback4);
+		mad.data[255] = (uint8_t)(i + 1);
+		send_mad(&a, mad);
+	}
+	/* 1 is dropped by a, 2 is sent twice and dropped once by b, 3 arrives */
+	CHECK_EQUAL(recv_mad(&b, &mad, WAIT_MS), 0);
+	CHECK_EQUAL(mad.data[255], 2);
+	CHECK_EQUAL(recv_mad(&b, &mad, WAIT_MS), 0);
+	CHECK_EQUAL(mad.data[255], 3);
+}
+NAMESPACE_TEST(faults)
+
 /* the same without a program to run: the daemon is a copy of this process */
 static void without_program(void)
 {
@@ -770,6 +886,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_bad_messages),
 		cmocka_unit_test(test_listen_limit),
 		cmocka_unit_test(test_silent_client),
+		cmocka_unit_test(test_system_daemon),
+		cmocka_unit_test(test_another_users_daemon),
+		cmocka_unit_test(test_faults),
 		cmocka_unit_test(test_without_program),
 	};
 	char self[4096];

@@ -192,7 +192,7 @@ NAMESPACE_TEST(drained)
 
 static void test_without_loopback(void **state)
 {
-	int status = run_in_namespace(without_loopback, 0);
+	int status = run_in_namespace(without_loopback, 0, 0);
 
 	if (status == NO_NAMESPACE)
 		skip();
