@@ -99,7 +99,6 @@ def stubs(table):
 JUMP = {
     "x86_64": "\tendbr64\n\tjmp *{0}@GOTPCREL(%rip)\n",
     "aarch64": "\thint #34\n\tb {0}\n",  # bti c
-    "riscv64": "\ttail {0}@plt\n",
 }
 # the interposer: number of the symbol to the register that a function call may clobber
 INDEXED = {

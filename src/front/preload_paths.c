@@ -197,9 +197,6 @@ static const char *our_path(const char *path, char buf[PATH_MAX])
 		return NEXT(name)(__VA_ARGS__);                                                    \
 	}
 
-/* glibc's headers say that a path is never NULL; programs are not held to it */
-#pragma GCC diagnostic ignored "-Wnonnull-compare"
-
 PATH_FIRST(int, stat, (const char *restrict path, struct stat *restrict st), path, st)
 PATH_FIRST(int, stat64, (const char *restrict path, struct stat64 *restrict st), path, st)
 PATH_FIRST(int, lstat, (const char *restrict path, struct stat *restrict st), path, st)
