@@ -75,7 +75,7 @@ uint16_t backend_sync_io(struct backend *backend, uint8_t opcode, uint64_t slba,
 	case NVME_CMD_DSM:
 		if (backend->info.read_only)
 			return NVME_SC_WRITE_PROTECTED | NVME_STATUS_DNR;
-		/* fall through */
+		__attribute__((fallthrough));
 	case NVME_CMD_READ:
 	case NVME_CMD_VERIFY:
 		if (!range_inside(slba, blocks, 0, total))
