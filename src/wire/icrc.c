@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * icrc.c: the invariant CRC. IBTA annex A17; wire-facts 1.6, 1.11.
+ * icrc.c: the invariant CRC; the CRC itself is in crc_fold.c. IBTA annex A17; wire-facts 1.6, 1.11.
  *
  * The CRC is affine, which is used twice: the state after the prefix for one IPv4 identification
  * gives that for any other by one XOR, and the identification that a received packet had can be
  * solved for. Polynomials are kept reflected, as the register is: bit 31 is the coefficient of
  * x^0.
  */
-#include <isa-l/crc.h>
 #include <stdatomic.h>
 
 #include "util/bytes.h"
 #include "wire/gf2.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
+
+#define X_ORDER 0xffffffffU /* x^X_ORDER = 1: the polynomial is primitive */
 
 #define IP4_LEN 20
 #define IP6_LEN 40
@@ -22,11 +23,6 @@
 
 /* bytes between the IPv4 word of identification, flags and fragment offset and the UDP payload */
 #define AFTER_ID_LEN (IP4_LEN - 8 + UDP_LEN)
-
-uint32_t icrc_update(uint32_t crc, const void *data, size_t len)
-{
-	return crc32_gzip_refl(crc, data, len);
-}
 
 static size_t put_ip4(uint8_t *h, const union ibv_gid *sgid, const union ibv_gid *dgid,
 		      uint16_t ip_id, uint32_t udp_payload_len)
@@ -74,13 +70,33 @@ uint32_t icrc_prefix(const union ibv_gid *sgid, const union ibv_gid *dgid, uint1
 	return icrc_update(0, h, len + UDP_LEN);
 }
 
+/* what XORing the identification's two bytes into the header does to the state after the prefix */
+static uint32_t id_delta[2][256];
+
+/* what to XOR into the state before the BTH instead of XORing a value into its byte 4 */
+static uint32_t byte4_delta[256];
+
+static void __attribute__((constructor)) tables_init(void)
+{
+	const uint32_t factor = gf2_x_pow(32 + 8 * AFTER_ID_LEN);
+	const uint32_t back_4_bytes = gf2_x_pow(X_ORDER - 32);
+	uint32_t byte;
+
+	for (byte = 0; byte < 256; byte++) {
+		byte4_delta[byte] = gf2_mul(byte, back_4_bytes);
+		id_delta[0][byte] = gf2_mul(byte, factor); /* first on the wire: the high one */
+		id_delta[1][byte] = gf2_mul(byte << 8, factor);
+	}
+}
+
+uint32_t icrc_mask_bth(uint32_t crc, const uint8_t *bth)
+{
+	return crc ^ byte4_delta[bth[4] ^ 0xff];
+}
+
 uint32_t icrc_bth(uint32_t crc, const uint8_t *bth)
 {
-	uint8_t masked[BTH_LEN];
-
-	memcpy(masked, bth, BTH_LEN);
-	masked[4] = 0xff;
-	return icrc_update(crc, masked, BTH_LEN);
+	return icrc_update(icrc_mask_bth(crc, bth), bth, BTH_LEN);
 }
 
 void icrc_put(uint8_t *out, uint32_t crc)
@@ -91,20 +107,6 @@ void icrc_put(uint8_t *out, uint32_t crc)
 uint32_t icrc_get(const uint8_t *in)
 {
 	return get_le32(in);
-}
-
-/* what XORing the identification's two bytes into the header does to the state after the prefix */
-static uint32_t id_delta[2][256];
-
-static void __attribute__((constructor)) id_delta_init(void)
-{
-	const uint32_t factor = gf2_x_pow(32 + 8 * AFTER_ID_LEN);
-	uint32_t byte;
-
-	for (byte = 0; byte < 256; byte++) {
-		id_delta[0][byte] = gf2_mul(byte, factor); /* first on the wire: the high one */
-		id_delta[1][byte] = gf2_mul(byte << 8, factor);
-	}
 }
 
 uint32_t icrc_id_delta(uint16_t ip_id)
@@ -125,16 +127,15 @@ static _Atomic uint32_t id_solver[PACKET_MAX_LEN / 4 + 1];
 
 static uint32_t id_solver_for(uint32_t len)
 {
-	const uint32_t order = 0xffffffff; /* of x: the polynomial is primitive */
 	uint32_t words = len / 4;
 	uint32_t distance = 32 + 8 * (AFTER_ID_LEN + len - ICRC_LEN);
 	uint32_t factor;
 
 	if (len & 3 || words >= ARRAY_SIZE(id_solver))
-		return gf2_x_pow(order - distance);
+		return gf2_x_pow(X_ORDER - distance);
 	factor = atomic_load_explicit(&id_solver[words], memory_order_relaxed);
 	if (!factor) {
-		factor = gf2_x_pow(order - distance);
+		factor = gf2_x_pow(X_ORDER - distance);
 		atomic_store_explicit(&id_solver[words], factor, memory_order_relaxed);
 	}
 	return factor;

@@ -13,16 +13,16 @@
 #include <string.h>
 #include <infiniband/verbs.h>
 
-/* CRC over @len bytes; ISA-L's speed */
+/* CRC over @len bytes */
 uint32_t icrc_update(uint32_t crc, const void *data, size_t len);
 
-/* copy @len bytes from @src to @dst and CRC them in one pass over memory */
+/* copy @len bytes from @src to @dst, which do not overlap, and CRC them in one pass over memory */
 uint32_t icrc_copy(uint32_t crc, void *dst, const void *src, size_t len);
 
-/* how icrc_copy() does it; the best this CPU has is chosen at start. Tests try them all */
-enum icrc_copy_kernel { ICRC_COPY_ISAL, ICRC_COPY_PCLMUL, ICRC_COPY_AVX512 };
+/* how they do it; the best this CPU has is chosen at start. Tests try them all */
+enum icrc_kernel { ICRC_KERNEL_ISAL, ICRC_KERNEL_PCLMUL, ICRC_KERNEL_AVX512 };
 /* Return: false when this CPU has it not (nothing changes). Not thread-safe */
-bool icrc_copy_use(enum icrc_copy_kernel which);
+bool icrc_use_kernel(enum icrc_kernel which);
 
 /**
  * icrc_prefix() - CRC of the eight 0xff bytes and the masked IP and UDP headers.
@@ -34,6 +34,12 @@ bool icrc_copy_use(enum icrc_copy_kernel which);
  */
 uint32_t icrc_prefix(const union ibv_gid *sgid, const union ibv_gid *dgid, uint16_t ip_id,
 		     uint16_t sport, uint32_t udp_payload_len);
+
+/**
+ * icrc_mask_bth() - change @crc, the state before the BTH, so that going on over the BTH as it is
+ * (and whatever follows, in one pass) gives what the masked BTH would give.
+ */
+uint32_t icrc_mask_bth(uint32_t crc, const uint8_t *bth);
 
 /**
  * icrc_bth() - continue @crc over a BTH (12 bytes), with byte 4 masked.

@@ -164,17 +164,14 @@ static uint32_t source_prefix(struct rx_source *s, uint32_t packet_len)
 }
 
 /* @ip_id: in: likely identification; out: the one found, when it is right */
-static bool icrc_right(const struct rx_super_packet *sp, uint8_t *data, uint32_t len,
+static bool icrc_right(const struct rx_super_packet *sp, const uint8_t *data, uint32_t len,
 		       uint16_t *ip_id)
 {
 	uint32_t crc = source_prefix(sp->source, len), difference;
-	uint8_t byte4 = data[4];
 
 	if (sp->is_ipv4 && *ip_id)
 		crc ^= icrc_id_delta(*ip_id);
-	data[4] = 0xff; /* our buffer: cheaper than to CRC in three pieces */
-	crc = icrc_update(crc, data, len - ICRC_LEN);
-	data[4] = byte4;
+	crc = icrc_update(icrc_mask_bth(crc, data), data, len - ICRC_LEN);
 	difference = crc ^ icrc_get(data + len - ICRC_LEN);
 	if (__builtin_expect(!difference, 1))
 		return true;

@@ -19,7 +19,7 @@
 #define SEND_EARLY  4	/* closed super-packets that make link_queue() send them */
 #define SEND_BATCH  64	/* messages in one sendmmsg() */
 #define TTL_DEFAULT 64	/* the sockets' */
-#define SMALL_LEN   256 /* payload up to which header and payload are CRCed in one go */
+#define SMALL_LEN   512 /* payload up to which header and payload are CRCed in one go */
 
 void udp_tx_init(struct link_udp *l)
 {
@@ -340,17 +340,18 @@ static bool sg_covers(const struct iovec *sg, int sg_count, uint32_t len)
 static void put_packet(uint8_t *out, uint32_t header_len, uint32_t payload_len,
 		       const struct iovec *sg, int sg_count, uint32_t prefix_crc)
 {
-	uint8_t *to = out + header_len, *end = to + payload_len, masked = out[4];
+	uint8_t *to = out + header_len, *end = to + payload_len;
 	bool small = payload_len <= SMALL_LEN;
-	uint32_t crc = prefix_crc;
+	uint32_t crc = icrc_mask_bth(prefix_crc, out);
 	size_t n;
 	int i;
 
-	out[4] = 0xff; /* as the ICRC has it */
 	if (!small)
 		crc = icrc_update(crc, out, header_len);
 	for (i = 0; i < sg_count && to < end; i++, to += n) {
 		n = MIN(sg[i].iov_len, (size_t)(end - to));
+		if (!n)
+			continue;
 		if (small)
 			memcpy(to, sg[i].iov_base, n);
 		else
@@ -362,7 +363,6 @@ static void put_packet(uint8_t *out, uint32_t header_len, uint32_t payload_len,
 		crc = icrc_update(crc, out, (size_t)(to - out));
 	else if (to != end)
 		crc = icrc_update(crc, end, (size_t)(to - end));
-	out[4] = masked;
 	icrc_put(to, crc);
 }
 

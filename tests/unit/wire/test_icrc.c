@@ -61,12 +61,13 @@ static void check_copy(const uint8_t *data, const uint32_t *crc_of, size_t len, 
 	assert_memory_equal(dst, data, len);
 	assert_int_equal(get_be64(dst - 8), 0xa5a5a5a5a5a5a5a5);
 	assert_int_equal(get_be64(dst + len), 0xa5a5a5a5a5a5a5a5);
+	assert_int_equal(icrc_update(0, dst, len), crc_of[len]);
 }
 
 static void test_copy(void **state)
 {
-	static const enum icrc_copy_kernel kernels[] = { ICRC_COPY_ISAL, ICRC_COPY_PCLMUL,
-							 ICRC_COPY_AVX512 };
+	static const enum icrc_kernel kernels[] = { ICRC_KERNEL_ISAL, ICRC_KERNEL_PCLMUL,
+						    ICRC_KERNEL_AVX512 };
 	uint8_t *data = malloc(COPY_MAX);
 	uint32_t *crc_of = calloc(COPY_MAX + 1, sizeof(*crc_of));
 	uint32_t rest, whole;
@@ -79,7 +80,7 @@ static void test_copy(void **state)
 		crc_of[len + 1] = bitwise(crc_of[len], data + len, 1);
 	}
 	for (i = 0; i < ARRAY_SIZE(kernels); i++) {
-		if (!icrc_copy_use(kernels[i]))
+		if (!icrc_use_kernel(kernels[i]))
 			continue;
 		tried++;
 		for (len = 0; len <= COPY_MAX; len++)
