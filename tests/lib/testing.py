@@ -127,11 +127,12 @@ class Bench:
                     shutil.copy2(path, os.path.join(target, name), follow_symlinks=False)
 
     def env(self, **more):
-        env = dict(os.environ, LD_LIBRARY_PATH=self.dropin, LC_ALL="C", HOME=self.tmp, **more)
+        env = dict(os.environ, LD_LIBRARY_PATH=self.dropin, LC_ALL="C", HOME=self.tmp)
         if self.sanitizer:
             # the programs are not ours: what they leak is not looked at
             env.update(LD_PRELOAD=self.sanitizer, ASAN_OPTIONS="detect_leaks=0",
                        UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1")
+        env.update(more)
         return env
 
     def find_sanitizer(self):
@@ -219,10 +220,10 @@ def run_tests(options, make, between=lambda bench: None):
                 verdict, passed = "ok", passed + 1
             except Skip as e:
                 verdict, skipped = "skipped: %s" % e, skipped + 1
-            except (Failure, OSError, subprocess.SubprocessError, TimeoutError) as e:
-                verdict = "FAILED: %s" % e
+            except Exception as e:  # also a mistake in a test is that test's failure
+                verdict = "FAILED: %s" % (e if isinstance(e, Failure) else repr(e))
                 failed.append(name)
-                for process in bench.processes:
+                for process in bench.processes[-3:]:
                     verdict += "\n  %s\n%s" % (" ".join(process.command), process.tail())
             bench.stop_all()
             print("%-44s %5.1f s  %s" % (name, time.monotonic() - begin, verdict), flush=True)

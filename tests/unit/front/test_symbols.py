@@ -4,8 +4,8 @@
 
     test_symbols.py stock LIBIBVERBS LIBRDMACM   the drop-in libraries have exactly the stock ones' default symbols,
                                                  names and version nodes, where those are installed
-    test_symbols.py table LIBSOFTHCA SYMBOLS     what libsofthca.so answers with "not supported" is what the table
-                                                 says it does, no more and no less
+    test_symbols.py table LIBSOFTHCA SYMBOLS     libsofthca.so has what the table says; the generated "not supported"
+                                                 stands in only for what the table says is not supported
     test_symbols.py preload PRELOAD SYMBOLS      the interposer has every public symbol, in its version; libc's without
 """
 import glob
@@ -80,7 +80,10 @@ def test_table(core, symbols):
     every = {name(r) for r in rows if r[3] in ("core", "none", "own")}
     unsupported = {name(r) for r in rows if r[3] == "none"}
     ok = compare("libsofthca.so", {s[0] for s in exported}, every)
-    return compare("not supported", {s[0] for s in exported if s[3] == "WEAK"}, unsupported) and ok
+    for s in sorted({s[0] for s in exported if s[3] == "WEAK"} - unsupported):
+        print("libsofthca.so: no room defines " + s)
+        ok = False
+    return ok
 
 
 def test_preload(library, symbols):
