@@ -118,7 +118,6 @@ static void *timer_thread(void *arg)
 		uint64_t now = clock_ns(), next, drained;
 
 		cm_lock();
-		id_run_established();
 		cm_run_timers(&cm, now);
 		next = cm_next_deadline(&cm);
 		cm_unlock();

@@ -145,9 +145,6 @@ int id_qp_ready(struct cm_id *id);
 /* to ERR; nothing without a QP. Lock held */
 void id_qp_error(struct cm_id *id);
 
-/* act on QPs whose COMM_EST event came; lock held */
-void id_run_established(void);
-
 /* ---- connect.c ---- */
 extern const struct cm_ops cm_rdma_ops;
 

@@ -7,7 +7,6 @@
 #include "cm/id.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "hca/context.h"
@@ -227,49 +226,6 @@ void cm_qp_destroyed(struct ibv_qp *qp)
 	if (id)
 		id->qp_destroyed = true;
 	cm_unlock();
-}
-
-/*
- * QPs that received something before the RTU came. The event is raised under the engine's lock,
- * inside which the CM's must not be taken: the CM's thread does the rest. One that finds no room
- * here is no loss: the RTU comes again with the REP's next repetition.
- */
-#define ESTABLISHED_MAX 64
-static pthread_mutex_t established_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ibv_qp *established[ESTABLISHED_MAX];
-static unsigned int established_count;
-
-void cm_qp_established(struct ibv_qp *qp)
-{
-	pthread_mutex_lock(&established_lock);
-	if (established_count < ESTABLISHED_MAX)
-		established[established_count++] = qp;
-	pthread_mutex_unlock(&established_lock);
-	cm_kick();
-}
-
-static struct ibv_qp *next_established(void)
-{
-	struct ibv_qp *qp = NULL;
-
-	pthread_mutex_lock(&established_lock);
-	if (established_count)
-		qp = established[--established_count];
-	pthread_mutex_unlock(&established_lock);
-	return qp;
-}
-
-void id_run_established(void)
-{
-	struct ibv_qp *qp;
-
-	/* compared with, never looked into: it may be gone by now */
-	while ((qp = next_established())) {
-		struct cm_id *id = id_of_qp(qp);
-
-		if (id && id->conn)
-			cm_conn_comm_established(id->conn);
-	}
 }
 
 /* ---- what the connection gives it --------------------------------------------------------- */

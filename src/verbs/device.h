@@ -30,8 +30,6 @@ struct ibv_context *device_cm_context(struct ibv_device *device);
  * ibv_destroy_qp() first thing, with no lock held.
  */
 void cm_qp_destroyed(struct ibv_qp *qp) __attribute__((weak));
-/* The CM's: IBV_EVENT_COMM_EST was raised for @qp. Called with the engine's lock held */
-void cm_qp_established(struct ibv_qp *qp) __attribute__((weak));
 
 /* @context is one of ours */
 bool context_is_ours(const struct ibv_context *context);

@@ -194,6 +194,8 @@ int softhca_ibv_destroy_qp(struct ibv_qp *qp)
 	struct soft_qp *q = to_qp(qp);
 	struct soft_context *ctx = to_context(qp->context);
 
+	if (cm_qp_destroyed)
+		cm_qp_destroyed(qp);
 	qp_destroy(q->hca);
 	if (qp->srq)
 		srq_detach_qp(to_srq(qp->srq));
