@@ -528,6 +528,40 @@ static void test_inline_again(void **state)
 	pair_close(&pair);
 }
 
+/* we went back, and before anything is sent again an ACK says that it had arrived */
+static void test_ack_after_going_back(void **state)
+{
+	struct pair pair;
+	struct dropper d = { .opcode = OP_ACKNOWLEDGE, .count = 1 };
+	struct packet p = { .opcode = OP_ACKNOWLEDGE,
+			    .pkey = PKEY_DEFAULT,
+			    .psn = 6,
+			    .syndrome = AETH_ACK_NO_CREDIT };
+
+	pair_open(&pair, &(struct setup){ .a_psn = 5 });
+	set_dropper(pair.b.link, &d);
+	for (unsigned int i = 0; i < 3; i++)
+		post(&pair.a, IBV_WR_RDMA_WRITE, i, 0, 8, &pair.b, 0, IBV_SEND_SIGNALED);
+	settle(&pair);
+	pair.a.link->log_count = 0;
+	pair.a.link->full_after = pair.a.link->queued = 1;
+	test_now_ns += TIMEOUT_14_NS + 1;
+	engine_poll(pair.a.engine);
+	assert_int_equal(pair.a.qp->req.next_psn, 5);
+	pair.a.link->full_after = 0;
+	p.dest_qpn = qp_num(pair.a.qp);
+	p.sgid = pair.b.gid;
+	p.dgid = pair.a.gid;
+	link_mem_inject(pair.a.link, &p, NULL);
+	settle(&pair);
+	for (unsigned int i = 0; i < 3; i++)
+		expect_cqe(&pair.a, i, IBV_WC_SUCCESS);
+	assert_int_equal(pair.a.link->log_count, 1);
+	assert_int_equal(pair.a.link->log[0].psn, 7);
+	assert_int_equal(pair.a.qp->peer->in_flight, 0);
+	pair_close(&pair);
+}
+
 /* losses make the window smaller, success makes it grow again */
 static void test_window_adapts(void **state)
 {
@@ -608,6 +642,7 @@ int main(void)
 		cmocka_unit_test(test_duplicate_write_after_read),
 		cmocka_unit_test(test_bogus_responses),
 		cmocka_unit_test(test_inline_again),
+		cmocka_unit_test(test_ack_after_going_back),
 		cmocka_unit_test(test_window_adapts),
 		cmocka_unit_test(test_destroy_while_retransmitting),
 	};
