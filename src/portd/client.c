@@ -118,6 +118,13 @@ static void register_fork_handlers(void)
 	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
+void portd_client_init(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, register_fork_handlers);
+}
+
 /* --- finding a daemon --- */
 
 static bool daemon_is_trusted(uid_t uid)
@@ -572,14 +579,13 @@ static bool sockets_are_ours(const struct portd_client *client)
 int portd_connect(struct portd_client **out, void (*on_mad)(void *arg, const struct portd_mad *mad),
 		  void *arg)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct portd_client *client = calloc(1, sizeof(*client));
 	pthread_condattr_t attr;
 	int err;
 
 	if (!client)
 		return -ENOMEM;
-	pthread_once(&once, register_fork_handlers);
+	portd_client_init();
 	client->on_mad = on_mad;
 	client->arg = arg;
 	client->fd[0] = client->fd[1] = client->sock = -1;

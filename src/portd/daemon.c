@@ -36,6 +36,7 @@
 #define RETRY_MS	 10
 #define MAD_BATCH	 64
 #define EARLY_MADS	 64
+#define QP1_BUFFER	 (4 << 20)
 
 struct connection {
 	int fd; /* -1: free entry */
@@ -238,6 +239,15 @@ static bool adopt_slot(struct portd_fds *fds, int slot, bool is_owner)
 	return changed;
 }
 
+/* many peers may connect at once; as much as the system allows */
+static void enlarge_qp1_buffers(void)
+{
+	const int bytes = QP1_BUFFER;
+
+	for (int family = 0; family < 2; family++)
+		setsockopt(d.sockets.fd[family][0], SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+}
+
 static void attach_programs(void)
 {
 	for (int family = 0; family < 2; family++) {
@@ -364,6 +374,7 @@ static void become_ready(void)
 		return;
 	}
 	d.ready = true;
+	enlarge_qp1_buffers();
 	attach_programs();
 	log_debug("portd: ready");
 	for (int i = 0; i < MAX_CONNECTIONS; i++) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "portd/portd.h"
+#include "portd/proto.h"
 #include "util/log.h"
 
 /* guards what follows; never held while a callback may run or a thread is joined */
@@ -68,6 +69,8 @@ static void after_fork_child(void)
 
 static void register_fork_handlers(void)
 {
+	/* our lock is taken before the client's; prepare handlers run last registered first */
+	portd_client_init();
 	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 

@@ -98,6 +98,9 @@ int portd_msg_recv(int sock, struct portd_msg *msg, struct portd_fds *fds, int f
 int portd_name_connect(void);
 int portd_name_bind(void);
 
+/* client.c: register its fork handlers. Handlers registered later lock before its own */
+void portd_client_init(void);
+
 /* move @fd to a high number, closed on exec; @fd itself when that fails */
 int portd_fd_move_up(int fd);
 
