@@ -299,25 +299,27 @@ static unsigned int receive_batch(struct link_udp *l, enum family family, unsign
 }
 
 /*
- * Whether a family's turn is now: an empty system call costs a quarter of a microsecond, so one
- * without traffic for a while is left out most times.
+ * Whether a family's turn is now. An empty system call costs a quarter of a microsecond, so one
+ * that has been silent is left out most times while the other has traffic, or is the only one
+ * with flows of ours.
  */
 static bool family_due(const struct link_udp *l, enum family family)
 {
+	enum family other = !family;
+
 	if (l->fds[family] < 0)
 		return false;
-	if (l->rx[family].idle < IDLE_AFTER || l->fds[!family] < 0)
+	if (l->fds[other] < 0 || l->rx[family].idle < IDLE_AFTER)
 		return true;
-	/* both idle: the one we have flows in is the likelier */
-	if (l->rx[family].used && l->rx[!family].idle >= IDLE_AFTER && !l->rx[!family].used)
-		return true;
-	return l->rx[family].idle % IDLE_FACTOR == 0;
+	if (l->rx[other].idle < IDLE_AFTER || (l->rx[other].used && !l->rx[family].used))
+		return l->rx[family].idle % IDLE_FACTOR == 0;
+	return true;
 }
 
 unsigned int udp_rx_poll(struct link_udp *l, unsigned int max_super_packets, link_rx_fn fn,
 			 void *arg)
 {
-	unsigned int packets = 0, here, want, got, i;
+	unsigned int packets = 0, before, here, want, got, i;
 	enum family family;
 
 	for (family = 0; family < FAMILY_COUNT; family++) {
@@ -325,6 +327,7 @@ unsigned int udp_rx_poll(struct link_udp *l, unsigned int max_super_packets, lin
 			l->rx[family].idle++;
 			continue;
 		}
+		before = packets;
 		for (here = 0; here < max_super_packets; here += got) {
 			/* after silence one packet is the likely case, and its answer is urgent */
 			want = MIN(l->rx[family].burst, max_super_packets - here);
@@ -341,7 +344,7 @@ unsigned int udp_rx_poll(struct link_udp *l, unsigned int max_super_packets, lin
 			if (want == 1)
 				break;
 		}
-		l->rx[family].idle = packets ? 0 : l->rx[family].idle + 1;
+		l->rx[family].idle = packets != before ? 0 : l->rx[family].idle + 1;
 	}
 	return packets;
 }

@@ -5,14 +5,17 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -39,6 +42,27 @@ struct side {
 };
 
 static struct side a, b;
+static bool own_net; /* we may change lo */
+
+/* sendmmsg() as the link sees it: may fail, or send fewer messages */
+static int send_errno;	      /* next calls fail with it, 0 = none */
+static int send_errors;	      /* so many calls */
+static unsigned int send_max; /* messages a call, 0 = all */
+
+int __real_sendmmsg(int fd, struct mmsghdr *msgs, unsigned int count, int flags);
+int __wrap_sendmmsg(int fd, struct mmsghdr *msgs, unsigned int count, int flags);
+
+int __wrap_sendmmsg(int fd, struct mmsghdr *msgs, unsigned int count, int flags)
+{
+	if (send_errors) {
+		send_errors--;
+		errno = send_errno;
+		return -1;
+	}
+	if (send_max)
+		count = MIN(count, send_max);
+	return __real_sendmmsg(fd, msgs, count, flags);
+}
 
 static void on_packet(void *arg, const struct packet *p)
 {
@@ -466,6 +490,114 @@ static void test_unsendable(void **state)
 	assert_int_equal(counter_get(CNT_TX_DROP_ERROR) - before, 3);
 }
 
+/* nothing is lost or reordered when the kernel takes only some, and then none for a while */
+static void test_send_waits(void **state)
+{
+	struct link_flow flow;
+	struct packet p = send_packet(QPN_B, 0, 4096);
+	struct iovec sg = { (void *)pattern(0), 4096 };
+	unsigned int queued = 0, i;
+	uint64_t before;
+
+	flow_between(&flow, &a, &b);
+	send_max = 1;
+	for (i = 0; i < 40; i++)
+		queue_to(&a, &flow, QPN_B, i, i % 2 ? 64 : 80);
+	assert_int_equal(link_flush(a.link), 0);
+	send_max = 0;
+
+	/* 40 .. : until the link is full */
+	before = counter_get(CNT_TX_EAGAIN);
+	send_errno = EAGAIN;
+	send_errors = INT32_MAX;
+	while (queued < 1000) {
+		p.psn = 40 + queued;
+		sg.iov_base = (void *)pattern(p.psn);
+		if (link_queue(a.link, &flow, &p, &sg, 1) == -EAGAIN)
+			break;
+		queued++;
+	}
+	assert_in_range(queued, 15 * 15, 16 * 15); /* 16 super-packets of 15 */
+	assert_int_equal(link_flush(a.link), -EAGAIN);
+	assert_true(link_tx_pending(a.link));
+	assert_true(counter_get(CNT_TX_EAGAIN) > before);
+	send_errno = EINTR;
+	send_errors = 1;
+	assert_int_equal(link_flush(a.link), 0);
+	assert_false(link_tx_pending(a.link));
+	receive(&b, 40 + queued);
+	assert_int_equal(b.count, 40 + queued);
+	for (i = 0; i < b.count; i++)
+		assert_got(&b, i, i, i >= 40 ? 4096 : i % 2 ? 64 : 80);
+}
+
+/* without UDP_SEGMENT the same packets leave one by one, with identification 0 in their ICRC */
+static void test_gso_refused(void **state)
+{
+	uint64_t before_drop = counter_get(CNT_TX_DROP_ERROR);
+	uint64_t before;
+	struct link_flow flow;
+	int fds[2], on = 1;
+	unsigned int i;
+
+	link_fds(a.link, fds);
+	assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_NO_CHECK, &on, sizeof(on)), 0);
+	flow_between(&flow, &a, &b);
+	for (i = 0; i < 100; i++)
+		queue_to(&a, &flow, QPN_B, i, i < 99 ? 500 : 20);
+	assert_int_equal(link_flush(a.link), 0);
+	before = counter_get(CNT_TX_SUPER_PACKETS);
+	send_max = 7;
+	for (; i < 140; i++)
+		queue_to(&a, &flow, QPN_B, i, 300);
+	assert_int_equal(link_flush(a.link), 0);
+	send_max = 0;
+	receive(&b, 140);
+	assert_int_equal(b.count, 140);
+	for (i = 0; i < 140; i++)
+		assert_got(&b, i, i, i < 99 ? 500 : i == 99 ? 20 : 300);
+	assert_int_equal(counter_get(CNT_TX_SUPER_PACKETS) - before, 40);
+	assert_int_equal(counter_get(CNT_TX_DROP_ERROR), before_drop);
+}
+
+static void set_lo_mtu(int mtu)
+{
+	struct ifreq lo = { .ifr_name = "lo", .ifr_mtu = mtu };
+	int fds[2];
+
+	link_fds(a.link, fds);
+	assert_int_equal(ioctl(fds[0], SIOCSIFMTU, &lo), 0);
+}
+
+static void test_mtu_too_small(void **state)
+{
+	uint64_t before = counter_get(CNT_TX_DROP_MTU), super_before;
+	struct link_flow flow;
+	unsigned int i;
+
+	if (!own_net)
+		skip();
+	set_lo_mtu(1500);
+	flow_between(&flow, &a, &b);
+	queue_to(&a, &flow, QPN_B, 0, 4096);
+	queue_to(&a, &flow, QPN_B, 1, 100);
+	for (i = 0; i < 10; i++)
+		queue_to(&a, &flow, QPN_B, 2, 4096);
+	assert_int_equal(link_flush(a.link), 0);
+	/* segments that fit still travel together */
+	super_before = counter_get(CNT_TX_SUPER_PACKETS);
+	for (i = 0; i < 10; i++)
+		queue_to(&a, &flow, QPN_B, 3, 1024);
+	assert_int_equal(link_flush(a.link), 0);
+	assert_int_equal(counter_get(CNT_TX_SUPER_PACKETS) - super_before, 1);
+	receive(&b, 11);
+	set_lo_mtu(65536);
+	assert_int_equal(b.count, 11);
+	assert_got(&b, 0, 1, 100);
+	assert_got(&b, 1, 3, 1024);
+	assert_int_equal(counter_get(CNT_TX_DROP_MTU) - before, 11);
+}
+
 static void test_ip6(void **state)
 {
 	union ibv_gid loopback = { .raw = { [15] = 1 } };
@@ -600,6 +732,21 @@ static void test_create_errors(void **state)
 	close(fd);
 }
 
+/* a network of our own, where nobody else has the port; where that is not allowed, the host's */
+static void own_network(void)
+{
+	struct ifreq lo = { .ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING };
+	int fd;
+
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNET))
+		return;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	own_net = !ioctl(fd, SIOCSIFFLAGS, &lo);
+	if (!own_net)
+		fprintf(stderr, "cannot bring lo up: %s\n", strerror(errno));
+	close(fd);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -616,11 +763,15 @@ int main(void)
 		TEST(test_sealed_garbage),
 		TEST(test_flow_errors),
 		TEST(test_unsendable),
+		TEST(test_send_waits),
+		TEST(test_gso_refused),
+		TEST(test_mtu_too_small),
 		TEST(test_ip6),
 		TEST(test_faults),
 		TEST(test_delay),
 		cmocka_unit_test(test_create_errors),
 	};
 
+	own_network();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
