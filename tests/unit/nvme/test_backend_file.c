@@ -224,20 +224,30 @@ static void test_file_size_limit(void **state)
 	backend_close(b);
 }
 
+static bool write_file(const char *name, const char *text)
+{
+	int fd = open(name, O_WRONLY);
+	bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+	if (fd >= 0)
+		close(fd);
+	return ok;
+}
+
 static bool own_mounts(void)
 {
-	unsigned int uid = getuid();
-	char map[32];
-	int fd;
+	unsigned int uid = getuid(), gid = getgid();
+	char uids[32], gids[32];
 
+	snprintf(uids, sizeof(uids), "0 %u 1", uid);
+	snprintf(gids, sizeof(gids), "0 %u 1", gid);
 	if (unshare(CLONE_NEWNS)) {
 		if (unshare(CLONE_NEWUSER | CLONE_NEWNS))
 			return false;
-		fd = open("/proc/self/uid_map", O_WRONLY);
-		snprintf(map, sizeof(map), "0 %u 1", uid);
-		if (fd < 0 || write(fd, map, strlen(map)) < 0)
+		if (!write_file("/proc/self/setgroups", "deny") ||
+		    !write_file("/proc/self/uid_map", uids) ||
+		    !write_file("/proc/self/gid_map", gids))
 			return false;
-		close(fd);
 	}
 	return !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL);
 }
