@@ -23,6 +23,7 @@
 	X(CNT_RX_BYTES, "rx_bytes")                                                                \
 	X(CNT_RX_SUPER_PACKETS, "rx_super_packets")                                                \
 	X(CNT_RX_FORWARDED, "rx_forwarded")                                                        \
+	X(CNT_RX_ID_SOLVED, "rx_ip_id_solved")                                                     \
 	X(CNT_DROP_SHORT, "rx_drop_short")                                                         \
 	X(CNT_DROP_LENGTH, "rx_drop_length")                                                       \
 	X(CNT_DROP_VERSION, "rx_drop_version")                                                     \

@@ -47,11 +47,18 @@ struct rx_buffer {
 	uint8_t control[CONTROL_LEN] __attribute__((aligned(8)));
 };
 
-/* ICRC prefix states per source */
+/*
+ * What is known of a source: ICRC prefix states, and how its IPv4 identification moves, which a
+ * socket does not show
+ */
 struct rx_source {
 	union ibv_gid sgid, dgid;
 	uint16_t sport;
 	bool valid;
+	bool counts;	     /* from datagram to datagram (rxe); ours start at 0 */
+	uint8_t step;	     /* from segment to segment: 1; 0 when alike datagrams were coalesced */
+	uint16_t next_ip_id; /* when it counts */
+	uint16_t right_run;  /* packets in a row whose identification was foreseen */
 	uint8_t next;
 	struct {
 		uint32_t packet_len;

@@ -17,6 +17,9 @@
 #define IDLE_FACTOR 8
 #define TTL_UNKNOWN 64
 
+#define TRUST_AFTER 64	/* packets in a row after which the foreseen identification is trusted */
+#define TRUST_JUMP  256 /* so far off it may be: a counter that other traffic shares, reordering */
+
 /* one received super-packet */
 struct rx_super_packet {
 	union ibv_gid sgid, dgid;
@@ -146,6 +149,7 @@ static struct rx_source *source_for(struct link_udp *l, const struct rx_super_pa
 	s->sgid = sp->sgid;
 	s->dgid = sp->dgid;
 	s->sport = sp->sport;
+	s->step = 1;
 	s->valid = true;
 	return s;
 }
@@ -163,19 +167,51 @@ static uint32_t source_prefix(struct rx_source *s, uint32_t packet_len)
 	return s->prefix[i].crc;
 }
 
-/* @ip_id: in: likely identification; out: the one found, when it is right */
-static bool icrc_right(const struct rx_super_packet *sp, const uint8_t *data, uint32_t len,
-		       uint16_t *ip_id)
+/*
+ * The identification was not @foreseen but @found, by solving, which leaves a 16-bit check only.
+ * Where it has been foreseen for long, one far off is rather a corrupt packet: at worst a packet
+ * is lost when the sender really changes its ways.
+ */
+static bool __attribute__((cold))
+learn_ip_id(struct rx_source *s, uint16_t foreseen, uint16_t found, unsigned int k)
 {
-	uint32_t crc = source_prefix(sp->source, len), difference;
+	bool plausible = s->right_run < TRUST_AFTER ||
+			 (uint16_t)(found - foreseen + TRUST_JUMP) < 2 * TRUST_JUMP;
 
-	if (sp->is_ipv4 && *ip_id)
+	s->right_run = 0;
+	if (!plausible)
+		return false;
+	counter_inc(CNT_RX_ID_SOLVED);
+	if (!k)
+		s->counts = found != 0;
+	else
+		s->step = (uint16_t)(found + s->step) != foreseen;
+	return true;
+}
+
+/*
+ * @ip_id: in: identification foreseen; out: the real one, when the packet is right
+ * @k: place in the super-packet
+ */
+static bool icrc_right(const struct rx_super_packet *sp, const uint8_t *data, uint32_t len,
+		       unsigned int k, uint16_t *ip_id)
+{
+	struct rx_source *s = sp->source;
+	uint32_t crc = source_prefix(s, len), difference;
+	uint16_t found = *ip_id;
+
+	if (sp->is_ipv4)
 		crc ^= icrc_id_delta(*ip_id);
 	crc = icrc_update(icrc_mask_bth(crc, data), data, len - ICRC_LEN);
 	difference = crc ^ icrc_get(data + len - ICRC_LEN);
 	if (__builtin_expect(!difference, 1))
-		return true;
-	return sp->is_ipv4 && icrc_solve_id(difference, len, ip_id);
+		s->right_run += s->right_run < TRUST_AFTER;
+	else if (!sp->is_ipv4 || !icrc_solve_id(difference, len, &found) ||
+		 !learn_ip_id(s, *ip_id, found, k))
+		return false;
+	*ip_id = found;
+	s->next_ip_id = found + 1;
+	return true;
 }
 
 static void __attribute__((cold))
@@ -191,12 +227,11 @@ drop(const struct rx_super_packet *sp, enum counter reason, const uint8_t *data,
 		  address, len ? data[0] : 0, len >= BTH_LEN ? get_be24(data + 5) : 0);
 }
 
-/* @k: its place in the super-packet */
+/* @k: its place in the super-packet; @ip_id: see icrc_right() */
 static void receive_packet(struct link_udp *l, const struct rx_super_packet *sp, uint8_t *data,
-			   uint32_t len, unsigned int k)
+			   uint32_t len, unsigned int k, uint16_t *ip_id)
 {
 	struct fault_verdict verdict = { 0 };
-	uint16_t ip_id = (uint16_t)k;
 	struct packet p;
 	enum counter reason;
 	bool right;
@@ -218,9 +253,9 @@ static void receive_packet(struct link_udp *l, const struct rx_super_packet *sp,
 		if (verdict.corrupt)
 			data[verdict.corrupt_bit / 8 % len] ^= 1 << verdict.corrupt_bit % 8;
 	}
-	right = icrc_right(sp, data, len, &ip_id);
+	right = icrc_right(sp, data, len, k, ip_id);
 	if (__builtin_expect(l->pcap != NULL, 0))
-		pcap_write(l->pcap, &sp->sgid, &sp->dgid, sp->sport, ip_id, sp->tos, sp->ttl, data,
+		pcap_write(l->pcap, &sp->sgid, &sp->dgid, sp->sport, *ip_id, sp->tos, sp->ttl, data,
 			   len);
 	if (!right) {
 		drop(sp, CNT_DROP_ICRC, data, len);
@@ -250,6 +285,7 @@ static unsigned int receive_super_packet(struct link_udp *l, enum family family,
 	struct rx_super_packet sp = { .ttl = TTL_UNKNOWN, .fn = fn, .arg = arg };
 	uint32_t len = m->msg_len, at, n;
 	unsigned int k = 0;
+	uint16_t ip_id;
 
 	parse_source_address(&sp, &b->from);
 	parse_control(&sp, &m->msg_hdr);
@@ -270,9 +306,10 @@ static unsigned int receive_super_packet(struct link_udp *l, enum family family,
 	if (!sp.segment_len)
 		sp.segment_len = len;
 	counter_add(CNT_RX_PACKETS, div_round_up(len, sp.segment_len));
-	for (at = 0; at < len; at += n, k++) {
+	ip_id = sp.source->counts ? sp.source->next_ip_id : 0;
+	for (at = 0; at < len; at += n, k++, ip_id += sp.source->step) {
 		n = MIN(sp.segment_len, len - at);
-		receive_packet(l, &sp, b->buf + at, n, k);
+		receive_packet(l, &sp, b->buf + at, n, k, &ip_id);
 	}
 	return k;
 }

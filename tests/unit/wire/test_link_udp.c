@@ -279,12 +279,14 @@ static void check_super_packet(uint32_t len, unsigned int count)
 
 static void test_super_packets(void **state)
 {
-	uint64_t icrc = counter_get(CNT_DROP_ICRC);
+	uint64_t icrc = counter_get(CNT_DROP_ICRC), solved = counter_get(CNT_RX_ID_SOLVED);
 
 	check_super_packet(64, 127);
 	check_super_packet(1024, 61);
 	check_super_packet(4096, 14);
 	assert_int_equal(counter_get(CNT_DROP_ICRC), icrc);
+	/* segment k had identification k, as a wire peer sees it */
+	assert_int_equal(counter_get(CNT_RX_ID_SOLVED), solved);
 }
 
 static void test_split_at_limits(void **state)
@@ -403,25 +405,86 @@ static void test_garbage(void **state)
 	assert_int_equal(counter_get(CNT_DROP_SHORT) - before_short, 16 + 128);
 }
 
-/* right ICRC, wrong structure */
-static void send_sealed(uint8_t *data, uint32_t len)
+/* @count alike packets from another stack; packet i has identification @id + i * @step */
+static void send_sealed_ids(const uint8_t *packet, uint32_t len, unsigned int count, uint16_t id,
+			    uint16_t step)
 {
+	static uint8_t data[65536];
 	struct sockaddr_in from = { .sin_family = AF_INET }, to = from;
+	int fd = bind_ip4(0x7f070003), segment_len = (int)len;
 	socklen_t addr_len = sizeof(from);
-	int fd = bind_ip4(0x7f070003);
 	union ibv_gid sgid = b.gid;
+	uint8_t *at = data;
+	unsigned int i;
 	uint32_t crc;
 
 	assert_true(fd >= 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&from, &addr_len), 0);
 	sgid.raw[15] = 3;
-	crc = icrc_prefix(&sgid, &b.gid, 0x4321, ntohs(from.sin_port), len);
-	crc = icrc_bth(crc, data);
-	icrc_put(data + len - ICRC_LEN, icrc_update(crc, data + BTH_LEN, len - BTH_LEN - ICRC_LEN));
+	for (i = 0; i < count; i++, at += len, id += step) {
+		memcpy(at, packet, len);
+		crc = icrc_prefix(&sgid, &b.gid, id, ntohs(from.sin_port), len);
+		crc = icrc_bth(crc, at);
+		icrc_put(at + len - ICRC_LEN,
+			 icrc_update(crc, at + BTH_LEN, len - BTH_LEN - ICRC_LEN));
+	}
 	to.sin_port = htons(ROCE_UDP_PORT);
 	memcpy(&to.sin_addr, b.gid.raw + 12, 4);
-	assert_int_equal(sendto(fd, data, len, 0, (struct sockaddr *)&to, sizeof(to)), len);
+	if (count > 1)
+		assert_int_equal(
+			setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &segment_len, sizeof(segment_len)),
+			0);
+	assert_int_equal(sendto(fd, data, count * len, 0, (struct sockaddr *)&to, sizeof(to)),
+			 count * len);
 	close(fd);
+}
+
+/* right ICRC, wrong structure */
+static void send_sealed(const uint8_t *data, uint32_t len)
+{
+	send_sealed_ids(data, len, 1, 0x4321, 1);
+}
+
+static uint64_t solved_now(unsigned int expect_received)
+{
+	static uint64_t last;
+	uint64_t now, solved;
+
+	b.count = 0;
+	receive(&b, expect_received);
+	assert_int_equal(b.count, expect_received);
+	now = counter_get(CNT_RX_ID_SOLVED);
+	solved = now - last;
+	last = now;
+	return solved;
+}
+
+/* identifications of a peer that is not us: found at first, foreseen from then on */
+static void test_foreign_ids(void **state)
+{
+	uint8_t data[64] = { OP_SEND_ONLY, 0x40, 0xff, 0xff, 0, SLOT_B };
+	uint64_t before;
+	uint16_t id;
+
+	solved_now(0);
+	for (id = 0; id < 100; id++)
+		send_sealed_ids(data, sizeof(data), 1, 0x1000 + id, 1);
+	assert_int_equal(solved_now(100), 1);
+	/* its counter jumps: other traffic */
+	send_sealed_ids(data, sizeof(data), 1, 0x1000 + id + 200, 1);
+	assert_int_equal(solved_now(1), 1);
+	/* coalesced, counting and not: one each to learn it */
+	send_sealed_ids(data, sizeof(data), 80, 0x1000 + id + 201, 1);
+	assert_int_equal(solved_now(80), 0);
+	send_sealed_ids(data, sizeof(data), 100, 0x1000 + id + 281, 0);
+	assert_int_equal(solved_now(100), 1);
+	/* foreseen for long, then far off: rather corrupt. But not for ever */
+	before = counter_get(CNT_DROP_ICRC);
+	send_sealed_ids(data, sizeof(data), 1, 0x9000, 1);
+	assert_int_equal(solved_now(0), 0);
+	assert_int_equal(counter_get(CNT_DROP_ICRC) - before, 1);
+	send_sealed_ids(data, sizeof(data), 1, 0x9000, 1);
+	assert_int_equal(solved_now(1), 1);
 }
 
 static void test_sealed_garbage(void **state)
@@ -761,6 +824,7 @@ int main(void)
 		TEST(test_wrong_slot),
 		TEST(test_garbage),
 		TEST(test_sealed_garbage),
+		TEST(test_foreign_ids),
 		TEST(test_flow_errors),
 		TEST(test_unsendable),
 		TEST(test_send_waits),
