@@ -758,9 +758,12 @@ static int request(struct portd_client *client, struct portd_msg *msg)
 int portd_listen(struct portd_client *client, uint64_t service_id, const union ibv_gid *addr)
 {
 	struct portd_msg msg = { .type = MSG_LISTEN };
-	struct listen *listen = calloc(1, sizeof(*listen));
+	struct listen *listen;
 	int err;
 
+	if (!client)
+		return -ENODEV;
+	listen = calloc(1, sizeof(*listen));
 	if (!listen)
 		return -ENOMEM;
 	listen->service_id = msg.listen.service_id = service_id;
@@ -781,6 +784,8 @@ void portd_unlisten(struct portd_client *client, uint64_t service_id, const unio
 	struct portd_msg msg = { .type = MSG_UNLISTEN };
 	struct list_node *node, *next;
 
+	if (!client)
+		return;
 	msg.listen.service_id = service_id;
 	msg.listen.gid = *addr;
 	pthread_mutex_lock(&client->lock);
@@ -802,6 +807,8 @@ int portd_send_mad(struct portd_client *client, const struct portd_mad *mad)
 {
 	uint8_t packet[MAD_PACKET_LEN];
 
+	if (!client)
+		return -ENODEV;
 	mad_build(packet, mad, client->psn++);
 	counter_inc(CNT_CM_TX);
 	return mad_tap_send(client->tap, client->fd[0], client->fd[1], mad, packet, sizeof(packet));

@@ -567,12 +567,20 @@ static void deliver_mad(uint8_t slot, const struct portd_mad *mad)
 	}
 }
 
+/* nobody has it now, but a former daemon's client may come and have it */
+static void keep_for_later(const struct portd_mad *mad)
+{
+	if (d.early_count < EARLY_MADS)
+		d.early[d.early_count++] = *mad;
+	else
+		counter_inc(CNT_DROP_MAD);
+}
+
 static void handle_mad(const struct portd_mad *mad)
 {
 	struct portd_mad reply;
 	uint8_t slot;
 
-	counter_inc(CNT_CM_RX);
 	switch (mad_route(&d.listens, d.slots.used, mad->data, &mad->dgid, &slot, reply.data)) {
 	case MAD_DELIVER:
 		deliver_mad(slot, mad);
@@ -580,12 +588,14 @@ static void handle_mad(const struct portd_mad *mad)
 	case MAD_REPLY:
 		if (d.settled)
 			reply_mad(mad, &reply);
-		else if (d.early_count < EARLY_MADS)
-			d.early[d.early_count++] = *mad;
 		else
-			counter_inc(CNT_DROP_MAD);
+			keep_for_later(mad);
 		return;
 	case MAD_DROP:
+		if (!d.settled) {
+			keep_for_later(mad);
+			return;
+		}
 		counter_inc(CNT_DROP_MAD);
 		log_debug("portd: MAD of attribute 0x%x dropped: nobody here has ID 0x%08x",
 			  get_be16(mad->data + 16), get_be32(mad->data + 28));
@@ -616,6 +626,7 @@ static void read_qp1(int family)
 			log_debug("portd: packet for QP1 dropped: %s", counter_names[drop]);
 			continue;
 		}
+		counter_inc(CNT_CM_RX);
 		handle_mad(&mad);
 	}
 }

@@ -16,7 +16,7 @@
 /* a management datagram with the addresses of its packet */
 struct portd_mad {
 	union ibv_gid sgid, dgid; /* of the packet: dgid is ours on receive */
-	uint32_t ifindex;
+	uint32_t ifindex;	  /* for link-local addresses; else 0 */
 	uint32_t src_qpn;
 	uint8_t data[MAD_LEN];
 };
@@ -38,10 +38,15 @@ uint8_t portd_slot(const struct portd_client *client);
 /* duplicates of the slot's sockets for link_udp_create(); -1 where the family is missing */
 void portd_sockets(const struct portd_client *client, int *fd4, int *fd6);
 
+/*
+ * The calls below take NULL (portd_default() in a forked child) as "no daemon": -ENODEV.
+ */
+
 /**
  * portd_listen() - receive REQ and SIDR_REQ for a service ID.
- * @addr: only those sent to this GID; all zero = any address.
- * Return: 0 or a negative errno: -EADDRINUSE (this or another process has it).
+ * @addr: only those sent to this GID; all zero = any address; ::ffff:0.0.0.0 = any IPv4 address.
+ * Return: 0 or a negative errno: -EADDRINUSE (this or another process has it, or an address that
+ * covers it), -ENOSPC (PORTD_CLIENT_LISTENS), -ETIMEDOUT (no daemon for 5 s).
  */
 int portd_listen(struct portd_client *client, uint64_t service_id, const union ibv_gid *addr);
 void portd_unlisten(struct portd_client *client, uint64_t service_id, const union ibv_gid *addr);
@@ -52,7 +57,7 @@ void portd_unlisten(struct portd_client *client, uint64_t service_id, const unio
  */
 int portd_send_mad(struct portd_client *client, const struct portd_mad *mad);
 
-/* the process's client, made together with its default engine (hca/engine_default.c) */
+/* the process's client, made together with its default engine (engine_default.c) */
 struct portd_client *portd_default(void);
 /* where its MADs go; set by the CM before use. NULL = drop them */
 void portd_default_set_handler(void (*on_mad)(void *arg, const struct portd_mad *mad), void *arg);

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -206,6 +207,7 @@ static int launch_copy(void)
 	if (syscall(SYS_clone, 0, NULL, NULL, NULL, NULL))
 		_exit(0);
 	become_daemon();
+	prctl(PR_SET_NAME, "softhca-portd");
 	_exit(portd_main(0));
 }
 

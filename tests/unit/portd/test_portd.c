@@ -15,7 +15,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <dirent.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 
 #include "namespace.h"
 #include "portd/mad_io.h"
@@ -509,6 +511,58 @@ static void daemon_and_client_killed(void)
 	check_data(&c, 2);
 }
 
+/* messages for a client that is slow to find the new daemon wait for it, neither lost nor
+ * answered in its place */
+static void slow_to_return(void)
+{
+	struct worker a = start_client(), b = start_client();
+	pid_t old = daemon_pid();
+	struct portd_mad rtu = make_mad(0x14, loopback4), mad;
+
+	CHECK_EQUAL(listen_on(&b, SERVICE, any), 0);
+	check_relay(&a, &b, SERVICE, loopback4);
+	kill(b.pid, SIGSTOP);
+	CHECK(!kill(old, SIGKILL));
+	wait_new_daemon(old);
+	put_be32(rtu.data + 28, (uint32_t)b.slot << 24 | 0x88);
+	send_mad(&a, rtu);
+	send_mad(&a, make_req(&a, SERVICE, loopback4));
+	usleep(200000);
+	kill(b.pid, SIGCONT);
+	CHECK_EQUAL(recv_mad(&b, &mad, WAIT_MS), 0);
+	CHECK_EQUAL(get_be16(mad.data + 16), 0x14);
+	CHECK_EQUAL(recv_mad(&b, &mad, WAIT_MS), 0);
+	CHECK_EQUAL(get_be16(mad.data + 16), 0x10);
+	CHECK_EQUAL(recv_mad(&a, &mad, 100), -ETIMEDOUT);
+}
+
+/* so few that the group's sockets do not fit: the next daemon opens others in their stead */
+static void few_descriptors(void)
+{
+	struct rlimit limit;
+	struct worker a, b;
+	pid_t old;
+
+	CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
+	limit.rlim_cur = 40;
+	a = start_client(); /* whose daemon starts with enough all the same */
+	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+	b = start_client();
+	kill_worker(&a);
+	check_data(&b, 1);
+	for (int round = 0; round < 2; round++) {
+		old = daemon_pid();
+		CHECK(!kill(old, SIGKILL));
+		wait_new_daemon(old);
+		CHECK_EQUAL(listen_on(&b, SERVICE + (uint64_t)round, any), 0);
+		check_data(&b, 2);
+		check_relay(&b, &b, SERVICE, loopback4);
+	}
+	a = start_client();
+	check_data(&a, 3);
+	check_data(&b, 4);
+}
+
 static void daemon_terminated(void)
 {
 	struct worker a = start_client();
@@ -722,14 +776,56 @@ static int answer_to_takeover(uint16_t slot, const struct portd_fds *fds, uint64
 	return msg.result;
 }
 
+static int count_descriptors(pid_t pid)
+{
+	char path[64];
+	int count = 0;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", pid);
+	dir = opendir(path);
+	CHECK(dir);
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count;
+}
+
+/* a message that is none, with descriptors beside it */
+static void send_stray_descriptors(void)
+{
+	union {
+		char buf[CMSG_SPACE(4 * sizeof(int))];
+		struct cmsghdr align;
+	} control = { 0 };
+	struct iovec iov = { (char[1]){ 'x' }, 1 };
+	struct msghdr mh = { .msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
+			     .msg_controllen = sizeof(control.buf) };
+	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&mh);
+	int sock = portd_name_connect();
+
+	cmsg->cmsg_level = SOL_SOCKET;
+	cmsg->cmsg_type = SCM_RIGHTS;
+	cmsg->cmsg_len = CMSG_LEN(4 * sizeof(int));
+	memcpy(CMSG_DATA(cmsg), (int[4]){ 0, 1, 2, sock }, 4 * sizeof(int));
+	CHECK(sendmsg(sock, &mh, MSG_NOSIGNAL) == 1);
+	CHECK(recv(sock, control.buf, 1, 0) <= 0);
+	close(sock);
+}
+
 static void bad_messages(void)
 {
 	struct worker a = start_client();
 	struct portd_msg msg = { .magic = PORTD_MAGIC, .type = MSG_LISTEN }, welcome;
 	struct portd_fds fds;
 	pid_t pid = daemon_pid();
-	int sock, plain;
+	int sock, plain, descriptors;
 
+	usleep(50000);
+	descriptors = count_descriptors(pid);
+	send_stray_descriptors();
 	CHECK_EQUAL(answer_to("x", 1), 0);
 	CHECK_EQUAL(answer_to(&msg, sizeof(msg) - 1), 0);
 	CHECK_EQUAL(answer_to(&msg, sizeof(msg)), -EPROTO); /* before hello */
@@ -784,8 +880,10 @@ static void bad_messages(void)
 	CHECK(portd_msg_recv(sock, &msg, NULL, 0) <= 0);
 	close(sock);
 
-	/* the daemon lives and serves */
+	/* the daemon lives, serves and has kept nothing */
 	CHECK_EQUAL(daemon_pid(), pid);
+	usleep(50000);
+	CHECK_EQUAL(count_descriptors(pid), descriptors);
 	CHECK_EQUAL(listen_on(&a, SERVICE, any), 0);
 	check_relay(&a, &a, SERVICE, loopback4);
 }
@@ -829,6 +927,8 @@ NAMESPACE_TEST(two_at_once)
 NAMESPACE_TEST(leaves_with_last_client)
 NAMESPACE_TEST(daemon_killed)
 NAMESPACE_TEST(daemon_and_client_killed)
+NAMESPACE_TEST(slow_to_return)
+NAMESPACE_TEST(few_descriptors)
 NAMESPACE_TEST(daemon_terminated)
 NAMESPACE_TEST(client_killed)
 #ifndef __SANITIZE_THREAD__ /* it cannot follow threads of forked children */
@@ -886,6 +986,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_leaves_with_last_client),
 		cmocka_unit_test(test_daemon_killed),
 		cmocka_unit_test(test_daemon_and_client_killed),
+		cmocka_unit_test(test_slow_to_return),
+		cmocka_unit_test(test_few_descriptors),
 		cmocka_unit_test(test_daemon_terminated),
 		cmocka_unit_test(test_client_killed),
 #ifndef __SANITIZE_THREAD__
