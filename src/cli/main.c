@@ -15,9 +15,7 @@ static const struct {
 } commands[] = {
 	{ "target", "serve files or memory as NVMe-oF/RDMA namespaces", cli_target },
 	{ "nvme", "an NVMe-oF/RDMA host in user space: discover, connect, test", cli_nvme },
-#ifdef HAVE_CLI_RUN
 	{ "run", "run a program with SoftHCA as its RDMA library", cli_run },
-#endif
 	{ "devices", "list the RDMA devices and their addresses", cli_devices },
 	{ "portd", "the port daemon, in the foreground", cli_portd },
 	{ "version", "print the version", cli_version },

@@ -16,15 +16,15 @@
 
 static const struct {
 	uint8_t opcode;
-	const char *name;
+	const char *key, *name;
 } opcodes[] = {
-	{ NVME_CMD_READ, "read" },
-	{ NVME_CMD_WRITE, "write" },
-	{ NVME_CMD_FLUSH, "flush" },
-	{ NVME_CMD_COMPARE, "compare" },
-	{ NVME_CMD_WRITE_ZEROES, "write_zeroes" },
-	{ NVME_CMD_DSM, "dataset_management" },
-	{ NVME_CMD_VERIFY, "verify" },
+	{ NVME_CMD_READ, "software_read", "read" },
+	{ NVME_CMD_WRITE, "software_write", "write" },
+	{ NVME_CMD_FLUSH, "software_flush", "flush" },
+	{ NVME_CMD_COMPARE, "software_compare", "compare" },
+	{ NVME_CMD_WRITE_ZEROES, "software_write_zeroes", "write zeroes" },
+	{ NVME_CMD_DSM, "software_dataset_management", "dataset management" },
+	{ NVME_CMD_VERIFY, "software_verify", "verify" },
 };
 
 struct ring_totals {
@@ -108,9 +108,9 @@ static json_t *subsystem_json(const struct transport *transport, const struct su
 	subsystem_totals(s, &transport->target, &totals);
 	ring_totals(transport, &rings);
 	json_object_set_new(root, "nqn", json_string(s->nqn));
-	json_object_set_new(offload, "read", number(stats.offloaded_read));
-	json_object_set_new(offload, "write", number(stats.offloaded_write));
-	json_object_set_new(offload, "flush", number(stats.offloaded_flush));
+	json_object_set_new(offload, "offloaded_read", number(stats.offloaded_read));
+	json_object_set_new(offload, "offloaded_write", number(stats.offloaded_write));
+	json_object_set_new(offload, "offloaded_flush", number(stats.offloaded_flush));
 	json_object_set_new(offload, "to_software", number(stats.software));
 	json_object_set_new(offload, "errors", number(stats.errors));
 	json_object_set_new(offload, "unknown_nsid", number(stats.unknown_nsid));
@@ -118,9 +118,9 @@ static json_t *subsystem_json(const struct transport *transport, const struct su
 	json_object_set_new(offload, "waits_sq", number(stats.waits_sq));
 	json_object_set_new(offload, "waits_rnr", number(stats.waits_rnr));
 	for (size_t i = 0; i < ARRAY_SIZE(opcodes); i++)
-		json_object_set_new(software, opcodes[i].name,
+		json_object_set_new(software, opcodes[i].key,
 				    number(s->software_opcodes[opcodes[i].opcode]));
-	json_object_set_new(software, "total", number(software_total(s)));
+	json_object_set_new(software, "software_total", number(software_total(s)));
 	json_object_set_new(mp_wr, "capsules", number(rings.capsules));
 	json_object_set_new(mp_wr, "pieces", number(rings.pieces));
 	json_object_set_new(mp_wr, "buffers", number(rings.buffers));
