@@ -236,10 +236,27 @@ void qp_check_overrun(struct hca_qp *qp, const struct hca_cq *cq)
 		qp_fail(qp, IBV_EVENT_QP_FATAL);
 }
 
+/*
+ * An ACK may wait for the application's answer (responder.c, "lazy"): the application has seen the
+ * message and may take the QP down in answer. The peer's request succeeded all the same and must
+ * hear so.
+ */
+static void acknowledge_what_was_seen(struct hca_qp *qp)
+{
+	struct responder *resp = &qp->resp;
+
+	if (!qp_can_respond(qp) || !resp->owed || resp->failed ||
+	    resp->syndrome != AETH_ACK_NO_CREDIT)
+		return;
+	responder_acknowledge(qp);
+	link_flush(qp->engine->link);
+}
+
 void qp_enter_error(struct hca_qp *qp, enum ibv_wc_status status)
 {
 	if (qp->state == IBV_QPS_ERR)
 		return;
+	acknowledge_what_was_seen(qp);
 	log_debug("qp 0x%06x: to ERR, status %d", qp->qpn, status);
 	qp->state = IBV_QPS_ERR;
 	requester_stop(qp);
@@ -269,6 +286,7 @@ static void forget_sends(struct hca_qp *qp)
 
 void qp_enter_reset(struct hca_qp *qp)
 {
+	acknowledge_what_was_seen(qp);
 	qp->state = IBV_QPS_RESET;
 	requester_stop(qp);
 	responder_stop(qp);
