@@ -232,8 +232,9 @@ void id_unregister(struct cm_id *id)
 {
 	if (!id->registered)
 		return;
-	service_release(id->registered_service, &id->registered_gid);
+	service_release(id->registered_service, &id->registered_gid, id->state == ID_LISTEN);
 	id->registered = false;
+	cm_kick();
 }
 
 /* ---- bind ------------------------------------------------------------------------------ */

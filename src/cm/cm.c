@@ -115,12 +115,15 @@ static void *timer_thread(void *arg)
 	for (;;) {
 		struct pollfd fd = { .fd = kick_fd, .events = POLLIN };
 		struct timespec wait, *timeout = NULL;
-		uint64_t now = clock_ns(), next, drained;
+		uint64_t now = clock_ns(), next, expiry, drained;
 
 		cm_lock();
 		cm_run_timers(&cm, now);
 		next = cm_next_deadline(&cm);
 		cm_unlock();
+		expiry = service_expire(now);
+		if (expiry && (!next || expiry < next))
+			next = expiry;
 		if (next) {
 			uint64_t ns = next > now ? next - now : 0;
 

@@ -59,7 +59,8 @@ struct cm_conn;
 
 struct cm_ops {
 	void (*send)(void *arg, const struct cm_path *path, const uint8_t data[CM_MAD_LEN]);
-	/* Who listens for this REQ? Return: the listener, or NULL with @refusal filled */
+	/* Who listens for this REQ? Return: the listener; NULL with @refusal filled; NULL without a
+	 * reason: nobody just now, but it may be a matter of moments (CM_HOLD_NS) */
 	void *(*lookup)(void *arg, const struct cm_req *req, const struct cma_header *cma,
 			const struct cm_path *path, struct cm_refusal *refusal);
 	/* A new connection in state REQ_RCVD: set conn->owner. Return: 0 or a REJ reason, then
@@ -70,7 +71,9 @@ struct cm_ops {
 	void (*event)(void *arg, struct cm_conn *conn, const struct cm_event *event);
 };
 
-#define CM_BUCKETS 1024
+#define CM_BUCKETS  1024
+#define CM_HELD_MAX 64
+#define CM_HOLD_NS  (250 * 1000000ULL)
 
 /* all connections of a process */
 struct cm {
@@ -85,6 +88,8 @@ struct cm {
 	struct list_node by_remote_id[CM_BUCKETS];  /* CA GUID, remote communication ID */
 	struct list_node by_remote_qpn[CM_BUCKETS]; /* CA GUID, remote QPN */
 	struct list_node timers;		    /* by deadline, earliest first */
+	struct list_node held; /* REQs that wait for a listener, oldest first */
+	unsigned int held_count;
 };
 
 struct cm_conn {
@@ -157,6 +162,8 @@ void cm_fini(struct cm *cm);
 /* a MAD from the network; undecodable ones are counted and dropped */
 void cm_receive(struct cm *cm, const struct cm_path *path, const uint8_t data[CM_MAD_LEN],
 		uint64_t now_ns);
+/* somebody listens for @service_id now: REQs that were held come again */
+void cm_listening(struct cm *cm, uint64_t service_id, uint64_t now_ns);
 /* 0 = no timer is running */
 uint64_t cm_next_deadline(const struct cm *cm);
 void cm_run_timers(struct cm *cm, uint64_t now_ns);

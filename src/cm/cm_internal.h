@@ -24,6 +24,17 @@ void conn_stop_timer(struct cm_conn *conn);
 /* any state that a new REQ from the same peer QP makes stale */
 bool conn_is_live(const struct cm_conn *conn);
 
+/* cm_hold.c */
+/* keep a REQ until somebody listens for it. Return: false: no room */
+bool hold_req(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad);
+/* the deadline of the oldest; 0: none */
+uint64_t hold_deadline(const struct cm *cm);
+void hold_expire(struct cm *cm);
+void hold_drop_all(struct cm *cm);
+
+/* cm_recv.c: @final: an absent listener is a reason to refuse */
+void receive_req(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad, bool final);
+
 /* cm_conn.c */
 void conn_send(struct cm_conn *conn, const struct cm_mad *mad);
 /* send the stored message again */

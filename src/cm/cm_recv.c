@@ -174,7 +174,7 @@ static void fill_from_req(struct cm_conn *conn, const struct cm_mad *mad)
 		cm_timeout_ns(MIN(req->local_response_timeout, MRA_SERVICE_TIMEOUT));
 }
 
-static void receive_req(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad)
+void receive_req(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad, bool final)
 {
 	const struct cm_req *req = &mad->req;
 	struct cm_refusal refusal = { 0 };
@@ -195,7 +195,11 @@ static void receive_req(struct cm *cm, const struct cm_path *path, const struct 
 	listener = cm->ops->lookup(cm->arg, req, &cma, path, &refusal);
 	if (listener)
 		refusal.reason = check_req(req, path, &refusal);
-	if (refusal.reason || !listener) {
+	else if (!refusal.reason && !final && hold_req(cm, path, mad))
+		return;
+	else if (!refusal.reason)
+		refusal.reason = CM_REJ_INVALID_SERVICE_ID;
+	if (refusal.reason) {
 		refuse(cm, path, mad, &refusal);
 		return;
 	}
@@ -430,7 +434,7 @@ void cm_receive(struct cm *cm, const struct cm_path *path, const uint8_t data[CM
 	counter_inc(CNT_CM_RX);
 	switch (mad.attribute) {
 	case CM_REQ:
-		return receive_req(cm, path, &mad);
+		return receive_req(cm, path, &mad, false);
 	case CM_MRA:
 		return receive_mra(cm, path, &mad);
 	case CM_REJ:

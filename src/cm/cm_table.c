@@ -29,6 +29,7 @@ void cm_init(struct cm *cm, const struct cm_ops *ops, void *arg, uint8_t slot, u
 	cm->next_id = (uint32_t)seed & LOCAL_ID_MASK;
 	cm->tid_high = (uint32_t)(seed >> 32);
 	list_init(&cm->timers);
+	list_init(&cm->held);
 	for (int i = 0; i < CM_BUCKETS; i++) {
 		list_init(&cm->by_id[i]);
 		list_init(&cm->by_remote_id[i]);
@@ -38,6 +39,7 @@ void cm_init(struct cm *cm, const struct cm_ops *ops, void *arg, uint8_t slot, u
 
 void cm_fini(struct cm *cm)
 {
+	hold_drop_all(cm);
 	for (int i = 0; i < CM_BUCKETS; i++)
 		while (!list_empty(&cm->by_id[i]))
 			conn_free(list_entry(cm->by_id[i].next, struct cm_conn, id_node));
@@ -173,14 +175,18 @@ void conn_set_timer(struct cm_conn *conn, uint64_t deadline_ns)
 
 uint64_t cm_next_deadline(const struct cm *cm)
 {
+	uint64_t held = hold_deadline(cm), timer;
+
 	if (list_empty(&cm->timers))
-		return 0;
-	return list_entry(cm->timers.next, struct cm_conn, timer_node)->deadline_ns;
+		return held;
+	timer = list_entry(cm->timers.next, struct cm_conn, timer_node)->deadline_ns;
+	return held && held < timer ? held : timer;
 }
 
 void cm_run_timers(struct cm *cm, uint64_t now_ns)
 {
 	cm->now_ns = now_ns;
+	hold_expire(cm);
 	while (!list_empty(&cm->timers)) {
 		struct cm_conn *conn = list_entry(cm->timers.next, struct cm_conn, timer_node);
 

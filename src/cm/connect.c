@@ -65,7 +65,8 @@ static void *lookup(void *arg, const struct cm_req *req, const struct cma_header
 	uint8_t mtu;
 
 	if (!listener) {
-		refusal->reason = CM_REJ_INVALID_SERVICE_ID;
+		if (!service_is_held(req->service_id, &path->sgid))
+			refusal->reason = CM_REJ_INVALID_SERVICE_ID;
 		return NULL;
 	}
 	if (!device || !gid_equal(&cma->dst, &path->sgid)) {
@@ -362,6 +363,7 @@ int softhca_rdma_listen(struct rdma_cm_id *rdma_id, int backlog)
 	id->backlog = backlog > 0 && backlog < MAX_BACKLOG ? (unsigned int)backlog : MAX_BACKLOG;
 	id->state = ID_LISTEN;
 	list_add_tail(&listeners, &id->listen_node);
+	cm_listening(cm_instance(), id->registered_service, clock_ns());
 	cm_unlock();
 	return 0;
 }

@@ -103,13 +103,15 @@ int softhca_rdma_destroy_id(struct rdma_cm_id *rdma_id)
 	if (!rdma_id)
 		return cm_error(EINVAL);
 	id = to_cm_id(rdma_id);
+	cm_lock();
+	list_del(&id->listen_node); /* no more requests */
+	cm_unlock();
 	id_unregister(id);
 	if (id->sync && rdma_id->event) {
 		softhca_rdma_ack_cm_event(rdma_id->event);
 		rdma_id->event = NULL;
 	}
 	cm_lock();
-	list_del(&id->listen_node); /* no more requests */
 	if (id->conn) {
 		/* no event may follow the purge */
 		cm_conn_destroy(id->conn, clock_ns());

@@ -83,7 +83,7 @@ void cm_wake_waiters(void);
 int cm_start(void);
 /* after cm_start(), lock held: */
 struct cm *cm_instance(void);
-/* timers may have changed: let the CM's thread look. Lock held */
+/* timers may have changed: let the CM's thread look. Any thread, lock held or not */
 void cm_kick(void);
 struct list_node *cm_ids(void);
 uint32_t cm_random(void);
@@ -132,7 +132,12 @@ void id_unregister(struct cm_id *id);
 /* ---- service.c; not under the lock ---- */
 /* receive REQs for a service ID at @gid (zero: any address, ::ffff:0.0.0.0: any IPv4 address) */
 int service_acquire(uint64_t service_id, const union ibv_gid *gid, bool v6only);
-void service_release(uint64_t service_id, const union ibv_gid *gid);
+/* @linger: hold it for CM_HOLD_NS more (until service_expire()) */
+void service_release(uint64_t service_id, const union ibv_gid *gid, bool linger);
+/* this process holds the service ID at @gid, listening or not. Under cm_lock() or not */
+bool service_is_held(uint64_t service_id, const union ibv_gid *gid);
+/* Return: when to call it again; 0 = no need */
+uint64_t service_expire(uint64_t now_ns);
 
 /* forget what belongs to the parent */
 void service_after_fork(void);

@@ -44,6 +44,7 @@ struct node {
 	/* how to behave */
 	uint16_t refuse_lookup, refuse_request;
 	bool no_rtu;
+	bool not_yet; /* holds the service ID, does not listen */
 };
 
 static struct node a, b;
@@ -69,7 +70,7 @@ static void *node_lookup(void *arg, const struct cm_req *req, const struct cma_h
 	struct node *node = arg;
 
 	refusal->reason = node->refuse_lookup;
-	return node->refuse_lookup ? NULL : node;
+	return node->refuse_lookup || node->not_yet ? NULL : node;
 }
 
 static uint16_t node_request(void *arg, void *listener, struct cm_conn *conn,
@@ -743,6 +744,62 @@ static void test_no_listener(void **state)
 	assert_int_equal(b.cm.conn_count, 0);
 }
 
+static void test_req_waits_for_listener(void **state)
+{
+	struct packet req;
+
+	b.not_yet = true;
+	do_connect();
+	req = a.queue[0];
+	deliver(&a, CM_REQ);
+	nothing_sent(&b);
+	arrive(&b, &req); /* once is enough */
+	assert_int_equal(cm_next_deadline(&b.cm), now_ns + CM_HOLD_NS);
+	cm_listening(&b.cm, SERVICE + 1, now_ns);
+	assert_int_equal(b.requests, 0);
+	b.not_yet = false;
+	cm_listening(&b.cm, SERVICE, now_ns);
+	assert_int_equal(b.requests, 1);
+	assert_int_equal(cm_next_deadline(&b.cm), 0);
+	do_accept();
+	deliver(&b, CM_REP);
+	deliver(&a, CM_RTU);
+	assert_int_equal(b.conn->state, CM_ESTABLISHED);
+}
+
+static void test_req_waits_in_vain(void **state)
+{
+	b.not_yet = true;
+	do_connect();
+	deliver(&a, CM_REQ);
+	now_ns += CM_HOLD_NS - 1;
+	cm_run_timers(&b.cm, now_ns);
+	nothing_sent(&b);
+	now_ns++;
+	cm_run_timers(&b.cm, now_ns);
+	assert_int_equal(sent(&b, CM_REJ).rej.reason, CM_REJ_INVALID_SERVICE_ID);
+	assert_int_equal(cm_next_deadline(&b.cm), 0);
+}
+
+/* what waits is bounded: the 65th REQ is refused at once */
+static void test_held_reqs_are_bounded(void **state)
+{
+	struct cm_mad mad;
+	struct packet packet;
+
+	b.not_yet = true;
+	do_connect();
+	packet = take(&a, CM_REQ);
+	for (uint32_t i = 0; i <= CM_HELD_MAX; i++) {
+		cm_mad_decode(&mad, packet.data);
+		mad.req.local_id++;
+		cm_mad_encode(packet.data, &mad);
+		nothing_sent(&b);
+		arrive(&b, &packet);
+	}
+	assert_int_equal(sent(&b, CM_REJ).rej.reason, CM_REJ_INVALID_SERVICE_ID);
+}
+
 static void test_backlog_full(void **state)
 {
 	b.refuse_request = CM_REJ_CONSUMER;
@@ -1198,6 +1255,9 @@ int main(void)
 		T(test_dreq_not_ours),
 		T(test_reject),
 		T(test_no_listener),
+		T(test_req_waits_for_listener),
+		T(test_req_waits_in_vain),
+		T(test_held_reqs_are_bounded),
 		T(test_backlog_full),
 		T(test_bad_reqs),
 		T(test_alternate_path_is_declined),
