@@ -12,6 +12,7 @@
 #include "verbs/objects.h"
 
 #ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -48,10 +49,17 @@ static bool is_mapped(uintptr_t start, uintptr_t end, size_t page)
 	return true;
 }
 
-/* the page can be written; memory that cannot be asked (device memory, old kernel) passes */
+/*
+ * The page can be written. EINVAL has many reasons (an old kernel, device memory, no permission);
+ * it is the permission when reading works.
+ */
 static bool is_writable(uintptr_t at, size_t page)
 {
-	return !madvise((void *)at, page, MADV_POPULATE_WRITE) || errno != EFAULT;
+	if (!madvise((void *)at, page, MADV_POPULATE_WRITE))
+		return true;
+	if (errno == EFAULT) /* beyond the end of a file */
+		return false;
+	return errno != EINVAL || madvise((void *)at, page, MADV_POPULATE_READ);
 }
 
 /* Return: 0, EINVAL (empty, or wraps), EFAULT (not there, or cannot be written) */
