@@ -215,6 +215,19 @@ static void test_solve_id(void **state)
 	}
 }
 
+/* anything else passes with probability 2^-16 */
+static void test_solve_strength(void **state)
+{
+	unsigned int accepted = 0, i;
+	uint16_t id;
+
+	srand(3);
+	for (i = 0; i < 200000; i++)
+		accepted += icrc_solve_id((uint32_t)rand() << 16 ^ (uint32_t)rand(),
+					  16 + i % 1000 * 4, &id);
+	assert_in_range(accepted, 0, 15);
+}
+
 static void test_bad_length(void **state)
 {
 	uint8_t data[64] = { 0 };
@@ -230,8 +243,11 @@ static void test_bad_length(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_crc),	   cmocka_unit_test(test_copy),
-		cmocka_unit_test(test_vectors),	   cmocka_unit_test(test_solve_id),
+		cmocka_unit_test(test_crc),
+		cmocka_unit_test(test_copy),
+		cmocka_unit_test(test_vectors),
+		cmocka_unit_test(test_solve_id),
+		cmocka_unit_test(test_solve_strength),
 		cmocka_unit_test(test_bad_length),
 	};
 

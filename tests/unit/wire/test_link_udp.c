@@ -686,6 +686,35 @@ static void test_ip6(void **state)
 	link_destroy(six.link);
 }
 
+/* one link with both families: a silent one is left out most times, never for long */
+static void test_both_families(void **state)
+{
+	union ibv_gid loopback = { .raw = { [15] = 1 } };
+	struct link_flow flow4, flow6;
+	struct side both;
+	int fd6 = bind_ip6(), fds[2];
+	unsigned int i;
+
+	if (fd6 < 0)
+		skip();
+	side_init(&both, 4, SLOT_A, fd6);
+	assert_int_equal(link_fds(both.link, fds), 2);
+	assert_int_equal(fds[1], fd6);
+	flow_between(&flow4, &both, &both);
+	for (i = 0; i < 200; i++)
+		assert_int_equal(link_poll(both.link, 4, on_packet, &both), 0);
+	/* none of our flows is IPv6; the peer's is */
+	assert_int_equal(link_flow_init(both.link, &flow6, &loopback, &loopback, 0, 0, 0), 0);
+	queue_to(&both, &flow6, QPN_A, 0, 100);
+	queue_to(&both, &flow4, QPN_A, 1, 100);
+	queue_to(&both, &flow6, QPN_A, 2, 100);
+	assert_int_equal(link_flush(both.link), 0);
+	for (i = 0; i < 8 && both.count < 3; i++)
+		link_poll(both.link, 4, on_packet, &both);
+	assert_int_equal(both.count, 3);
+	link_destroy(both.link);
+}
+
 static void check_psns(const struct side *side, const uint32_t *psns, unsigned int count)
 {
 	unsigned int i;
@@ -831,6 +860,7 @@ int main(void)
 		TEST(test_gso_refused),
 		TEST(test_mtu_too_small),
 		TEST(test_ip6),
+		TEST(test_both_families),
 		TEST(test_faults),
 		TEST(test_delay),
 		cmocka_unit_test(test_create_errors),
