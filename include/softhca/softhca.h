@@ -73,6 +73,15 @@ int softhca_query_nvmf_srq(struct ibv_srq *srq, struct softhca_nvmf_srq_stats *s
  */
 int softhca_nvmf_sqhd(struct ibv_qp *qp, uint16_t *sqhd);
 
+/**
+ * softhca_nvmf_prp_lists() - the adapter's memory with the PRP lists that the offload of @srq names
+ * in its SQEs. An NVMe controller that reads PRP lists must be given access to it, as to the
+ * staging memory: a software controller has to accept these addresses, an IOMMU to map them.
+ * @len: out: 0 when no transfer needs a list.
+ * Return: 0 or EINVAL. Valid until the SRQ is destroyed.
+ */
+int softhca_nvmf_prp_lists(struct ibv_srq *srq, const void **addr, size_t *len);
+
 /* counters of an MP WR receive queue */
 struct softhca_mp_wr_stats {
 	uint64_t packets; /* pieces delivered */

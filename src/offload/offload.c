@@ -272,6 +272,12 @@ void offload_query_srq(struct offload *off, struct softhca_nvmf_srq_stats *stats
 	engine_unlock(off->engine);
 }
 
+void offload_prp_lists(const struct offload *off, const void **addr, size_t *len)
+{
+	*addr = off->prps.lists;
+	*len = off->prps.lists_len;
+}
+
 /* ---- namespaces ----------------------------------------------------------- */
 
 static struct list_node *bucket_of(struct offload *off, uint32_t nsid)

@@ -50,6 +50,8 @@ int offload_query_ns(struct offload_ctrl *ctrl, uint32_t fe_nsid, struct ibv_nvm
 int offload_qp_modify(struct hca_qp *qp, int flags);
 int offload_qp_sqhd(struct hca_qp *qp, uint16_t *sqhd);
 void offload_query_srq(struct offload *offload, struct softhca_nvmf_srq_stats *stats);
+/* the PRP lists that SQEs name; @len 0: none */
+void offload_prp_lists(const struct offload *offload, const void **addr, size_t *len);
 /* any thread */
 void offload_cq_notify(struct offload *offload);
 

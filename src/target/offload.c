@@ -140,6 +140,20 @@ static void notify_adapter(void *arg)
 	softhca_nvme_cq_notify(arg);
 }
 
+/* what SQEs may name: staging, and the adapter's PRP lists */
+static bool allow_memory(struct soft_ctrl *ctrl, const struct offload *offload)
+{
+	const void *lists;
+	size_t len;
+	int err;
+
+	err = soft_ctrl_allow(ctrl, offload->staging_mr->addr, offload->staging_mr->length);
+	if (!err && !softhca_nvmf_prp_lists(offload->ring->srq, &lists, &len) && len)
+		err = soft_ctrl_allow(ctrl, lists, len);
+	errno = -err;
+	return !err;
+}
+
 static bool create_queues(struct offload *offload, const struct ibv_nvmf_attrs *attrs)
 {
 	struct subsystem_offload *so = subsystem_offload(offload->subsystem);
@@ -148,16 +162,12 @@ static bool create_queues(struct offload *offload, const struct ibv_nvmf_attrs *
 	uint8_t *doorbells;
 	size_t doorbells_len;
 	uint16_t qid;
-	int err;
 
 	if (!so || so->count == CONTROLLER_QUEUES)
 		return false;
 	qid = so->next_qid;
-	err = soft_ctrl_allow(so->ctrl, offload->staging_mr->addr, offload->staging_mr->length);
-	if (err) {
-		errno = -err;
+	if (!allow_memory(so->ctrl, offload))
 		return false;
-	}
 	offload->soft_qp = soft_ctrl_create_qp(so->ctrl, qid, attrs->nvme_queue_depth,
 					       offload->sq_mr->addr, offload->cq_mr->addr,
 					       notify_adapter, srq);

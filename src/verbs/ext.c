@@ -209,6 +209,16 @@ CORE_API int softhca_nvmf_sqhd(struct ibv_qp *qp, uint16_t *sqhd)
 	return offload_qp_sqhd(to_qp(qp)->hca, sqhd);
 }
 
+CORE_API int softhca_nvmf_prp_lists(struct ibv_srq *srq, const void **addr, size_t *len)
+{
+	struct offload *offload = offload_of(srq);
+
+	if (!offload || !addr || !len)
+		return EINVAL;
+	offload_prp_lists(offload, addr, len);
+	return 0;
+}
+
 CORE_API int softhca_query_mp_wr_srq(struct ibv_srq *srq, struct softhca_mp_wr_stats *stats)
 {
 	struct recv_queue_stats counted;
