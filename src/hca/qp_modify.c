@@ -229,6 +229,10 @@ static int modify_locked(struct hca_qp *qp, const struct ibv_qp_attr *attr, int 
 		return 0;
 	}
 	if (mask & IBV_QP_STATE && to == IBV_QPS_ERR) {
+		/* what has arrived comes before what ends the QP: a disconnect request reaches
+		 * the application past the acknowledgements that were sent before it */
+		if (qp_can_respond(qp))
+			engine_progress(qp->engine);
 		qp_enter_error(qp, IBV_WC_WR_FLUSH_ERR);
 		return 0;
 	}

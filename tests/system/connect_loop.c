@@ -29,6 +29,14 @@ static void die(const char *side, const char *what)
 	exit(1);
 }
 
+static void check_status(const char *side, const struct ibv_wc *wc)
+{
+	if (wc->status == IBV_WC_SUCCESS)
+		return;
+	fprintf(stderr, "connect_loop: %s: completion: %s\n", side, ibv_wc_status_str(wc->status));
+	exit(1);
+}
+
 static long resident_kib(void)
 {
 	FILE *f = fopen("/proc/self/statm", "r");
@@ -48,15 +56,17 @@ static void exchange(const char *side, struct rdma_cm_id *id, struct ibv_mr *mr,
 	struct ibv_wc wc;
 
 	if (server) {
-		if (rdma_get_recv_comp(id, &wc) != 1 || wc.status != IBV_WC_SUCCESS)
-			die(side, "receive");
+		if (rdma_get_recv_comp(id, &wc) != 1)
+			die(side, "rdma_get_recv_comp");
+		check_status(side, &wc);
 		return;
 	}
 	memset(buf, 0x5a, MESSAGE);
 	if (rdma_post_send(id, NULL, buf, MESSAGE, mr, IBV_SEND_SIGNALED))
 		die(side, "rdma_post_send");
-	if (rdma_get_send_comp(id, &wc) != 1 || wc.status != IBV_WC_SUCCESS)
-		die(side, "send");
+	if (rdma_get_send_comp(id, &wc) != 1)
+		die(side, "rdma_get_send_comp");
+	check_status(side, &wc);
 }
 
 static int judge(const char *side, long warm, long end, int count)
@@ -87,12 +97,13 @@ static int run(bool server, int count)
 	if (server && (rdma_create_ep(&listener, res, NULL, &init) || rdma_listen(listener, 16)))
 		die(side, "listen");
 	for (int i = 0; i < count; i++) {
+		struct ibv_qp_init_attr attr = init; /* written back by rdma_create_ep */
 		struct rdma_conn_param param = { .retry_count = 7, .rnr_retry_count = 7 };
 		struct rdma_cm_id *id;
 		struct ibv_mr *mr;
 
 		if (server ? rdma_get_request(listener, &id)
-			   : rdma_create_ep(&id, res, NULL, &init))
+			   : rdma_create_ep(&id, res, NULL, &attr))
 			die(side, server ? "rdma_get_request" : "rdma_create_ep");
 		mr = rdma_reg_msgs(id, buf, MESSAGE);
 		if (!mr)
