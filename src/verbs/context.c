@@ -103,9 +103,12 @@ int softhca_ibv_close_device(struct ibv_context *context)
 {
 	struct soft_context *ctx = to_context(context);
 
+	/* Programs close with objects left (perftest forgets a CQ) and the kernel lets them: the
+	 * context stays until the process ends, for its objects' sake */
 	if (atomic_load(&ctx->objects)) {
-		log_debug("close_device: %u objects are still there", atomic_load(&ctx->objects));
-		return EBUSY;
+		log_info("ibv_close_device: %u objects were not destroyed before",
+			 atomic_load(&ctx->objects));
+		return 0;
 	}
 	forget(ctx);
 	if (ctx->hca.engine)
