@@ -74,7 +74,7 @@ struct link_flow {
  * @slot: this process's slot (top byte of its QPNs): packets for another slot are dropped and
  *	  counted (CNT_DROP_SLOT).
  * Reads SOFTHCA_FAULT and SOFTHCA_PCAP (wire/fault.h, wire/pcap.h).
- * Return: 0, or a negative errno.
+ * Return: 0, or a negative errno (the descriptors then stay the caller's).
  */
 int link_udp_create(struct link **link, int fd4, int fd6, uint8_t slot);
 
@@ -96,7 +96,8 @@ int link_flow_init(struct link *link, struct link_flow *flow, const union ibv_gi
  * the order of the calls. Runs of equal length to the same process, and a shorter one at their
  * end, travel as one super-packet.
  * @p: headers; p->payload_len bytes are gathered from @sg (p->payload is ignored).
- * Return: 0; -EAGAIN: the link is full, try again after link_poll() (nothing was queued).
+ * Return: 0; -EAGAIN: the link is full, try again after link_poll() (nothing was queued);
+ * -EINVAL: the caller's mistake: a payload above MTU_MAX or longer than @sg.
  */
 static inline int link_queue(struct link *link, struct link_flow *flow, const struct packet *p,
 			     const struct iovec *sg, int sg_count)
@@ -118,7 +119,8 @@ static inline bool link_tx_pending(const struct link *link)
 
 /**
  * link_poll() - take what has arrived, at most @max_super_packets system-level receives' worth.
- * Return: number of packets that arrived, dropped ones included; 0 = nothing there.
+ * Return: number of packets that arrived, dropped ones included; 0 = nothing there (or, seldom and
+ * for a few calls at most, only something of an address family that has long been silent).
  */
 static inline unsigned int link_poll(struct link *link, unsigned int max_super_packets,
 				     link_rx_fn fn, void *arg)
