@@ -451,6 +451,16 @@ int qp_post_send(struct hca_qp *qp, const struct ibv_send_wr *wr, const struct i
 	return err;
 }
 
+uint32_t qp_send_room(struct hca_qp *qp)
+{
+	uint32_t room;
+
+	engine_lock(qp->engine);
+	room = qp->sq.max_wr - qp->sq.used_wr;
+	engine_unlock(qp->engine);
+	return room;
+}
+
 int qp_post_hidden(struct hca_qp *qp, struct hidden_wr *wr)
 {
 	struct send_wqe *wqe;

@@ -61,6 +61,9 @@ void qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_at
  * inline too long), ENOMEM (SQ full).
  */
 int qp_post_send(struct hca_qp *qp, const struct ibv_send_wr *wr, const struct ibv_send_wr **bad_wr);
+/* how many WRs the send queue has room for now (ibv_wr_complete() posts all or nothing). Takes the
+ * engine's lock */
+uint32_t qp_send_room(struct hca_qp *qp);
 /* Return: 0, or errno with *bad_wr set: EINVAL (state, SGEs, MP WR length), ENOMEM (RQ full) */
 int qp_post_recv(struct hca_qp *qp, const struct ibv_recv_wr *wr, const struct ibv_recv_wr **bad_wr);
 

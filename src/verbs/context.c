@@ -84,6 +84,8 @@ struct ibv_context *softhca_ibv_open_device(struct ibv_device *device)
 	pthread_mutex_init(&context->mutex, NULL);
 	pthread_mutex_init(&ctx->engine_lock, NULL);
 	pthread_mutex_init(&ctx->async_lock, NULL);
+	pthread_mutex_init(&ctx->qps_lock, NULL);
+	list_init(&ctx->qps);
 	list_init(&ctx->async_queue);
 	async_source_init(&ctx->port_source, NULL);
 	ctx->hca.event = async_raise;
@@ -99,15 +101,27 @@ out_close:
 	return NULL;
 }
 
+/*
+ * Programs close a device and leave objects behind (perftest does); a kernel would clean up after
+ * them. Their QPs go silent, and what they point to stays, since they may yet destroy them.
+ */
+static void orphan_objects(struct soft_context *ctx)
+{
+	struct list_node *node;
+
+	log_debug("close_device: %u objects are left behind", atomic_load(&ctx->objects));
+	pthread_mutex_lock(&ctx->qps_lock);
+	list_for_each(node, &ctx->qps)
+		qp_orphan(list_entry(node, struct soft_qp, node));
+	pthread_mutex_unlock(&ctx->qps_lock);
+}
+
 int softhca_ibv_close_device(struct ibv_context *context)
 {
 	struct soft_context *ctx = to_context(context);
 
-	/* Programs close with objects left (perftest forgets a CQ) and the kernel lets them: the
-	 * context stays until the process ends, for its objects' sake */
 	if (atomic_load(&ctx->objects)) {
-		log_info("ibv_close_device: %u objects were not destroyed before",
-			 atomic_load(&ctx->objects));
+		orphan_objects(ctx);
 		return 0;
 	}
 	forget(ctx);
@@ -118,6 +132,7 @@ int softhca_ibv_close_device(struct ibv_context *context)
 	pthread_mutex_destroy(&context->mutex);
 	pthread_mutex_destroy(&ctx->engine_lock);
 	pthread_mutex_destroy(&ctx->async_lock);
+	pthread_mutex_destroy(&ctx->qps_lock);
 	free(ctx);
 	return 0;
 }

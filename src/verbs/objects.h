@@ -66,7 +66,10 @@ struct async_source {
 struct soft_context {
 	struct hca_context hca; /* hca.engine: NULL until the first object is made */
 	pthread_mutex_t engine_lock;
-	_Atomic unsigned int objects; /* all that keep the context from being closed */
+	_Atomic unsigned int objects; /* that point here */
+
+	pthread_mutex_t qps_lock;
+	struct list_node qps; /* struct soft_qp */
 
 	pthread_mutex_t async_lock;
 	struct list_node async_queue; /* struct async_source with something pending */
@@ -221,6 +224,7 @@ struct soft_qp {
 	struct ibv_qp_ex ibv;
 	uint8_t growth[GROWTH_ROOM];
 	struct hca_qp *hca;
+	struct list_node node; /* in its context's qps */
 	struct async_source async;
 	struct ibv_qp_cap cap;
 	bool sq_sig_all;
@@ -234,6 +238,8 @@ static inline struct soft_qp *to_qp(struct ibv_qp *qp)
 }
 
 struct ibv_qp *qp_create_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+/* the context is closed while @qp is still there: it neither sends nor answers any more */
+void qp_orphan(struct soft_qp *qp);
 int qp_post_send_list(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 int qp_post_recv_list(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 

@@ -67,6 +67,7 @@ static void fill_init(struct qp_init *init, const struct qp_request *request, st
 
 static struct ibv_qp *create(const struct qp_request *request)
 {
+	struct soft_context *ctx = to_context(request->pd->context);
 	struct ibv_qp_init_attr *attr = request->attr;
 	struct qp_init init;
 	struct soft_qp *qp;
@@ -104,7 +105,10 @@ static struct ibv_qp *create(const struct qp_request *request)
 	pthread_mutex_init(&ibv->mutex, NULL);
 	pthread_cond_init(&ibv->cond, NULL);
 	wr_builder_init(qp);
-	to_context(ibv->context)->objects++;
+	ctx->objects++;
+	pthread_mutex_lock(&ctx->qps_lock);
+	list_add_tail(&ctx->qps, &qp->node);
+	pthread_mutex_unlock(&ctx->qps_lock);
 	return ibv;
 }
 
@@ -196,6 +200,9 @@ int softhca_ibv_destroy_qp(struct ibv_qp *qp)
 
 	if (cm_qp_destroyed)
 		cm_qp_destroyed(qp);
+	pthread_mutex_lock(&ctx->qps_lock);
+	list_del(&q->node);
+	pthread_mutex_unlock(&ctx->qps_lock);
 	qp_destroy(q->hca);
 	if (qp->srq)
 		srq_detach_qp(to_srq(qp->srq));
@@ -207,6 +214,13 @@ int softhca_ibv_destroy_qp(struct ibv_qp *qp)
 	ctx->objects--;
 	free(q);
 	return 0;
+}
+
+void qp_orphan(struct soft_qp *qp)
+{
+	const struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+
+	qp_modify(qp->hca, &attr, IBV_QP_STATE, context_gid_lookup);
 }
 
 /* RC writes a message's packets in order, but WRITEs that are sent again may write twice */

@@ -275,6 +275,9 @@ static int wr_complete(struct ibv_qp_ex *ex)
 	const struct ibv_send_wr *bad_wr;
 	int ret = b->error;
 
+	/* all or nothing */
+	if (!ret && b->count > qp_send_room(qp->hca))
+		ret = ENOMEM;
 	if (!ret && b->count) {
 		link_wrs(b);
 		ret = qp_post_send(qp->hca, b->wrs, &bad_wr);

@@ -215,6 +215,32 @@ static void wr_errors(void **state)
 	rc_pair_close(&pair);
 }
 
+/* wr_complete posts all of its WRs or none */
+static void wr_all_or_nothing(void **state)
+{
+	struct rc_pair pair;
+	struct ibv_qp_ex *qp;
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	rc_pair_open(&pair);
+	qp = make_extended(&pair);
+	assert_int_equal(softhca_ibv_query_qp(pair.qp[0], &attr, IBV_QP_CAP, &init), 0);
+	/* the other side has no receives: what is posted stays */
+	for (uint32_t i = 0; i < init.cap.max_send_wr - 1; i++)
+		assert_int_equal(post_send(pair.qp[0], i, pair.mr, pair.buffer, 1, 0), 0);
+	for (int wrs = 2; wrs; wrs--) {
+		ibv_wr_start(qp);
+		for (int i = 0; i < wrs; i++) {
+			ibv_wr_send(qp);
+			ibv_wr_set_sge(qp, pair.mr->lkey, (uintptr_t)pair.buffer, 1);
+		}
+		assert_int_equal(ibv_wr_complete(qp), wrs == 2 ? ENOMEM : 0);
+	}
+	assert_int_equal(post_send(pair.qp[0], 9, pair.mr, pair.buffer, 1, 0), ENOMEM);
+	rc_pair_close(&pair);
+}
+
 /* ---- extended polling, multi-packet receives ----------------------------------------- */
 
 struct mp_world {
@@ -366,10 +392,15 @@ static void mp_wr_survives_its_qp(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pingpong),	      cmocka_unit_test(batch_polling),
-		cmocka_unit_test(bad_posts),	      cmocka_unit_test(wr_operations),
-		cmocka_unit_test(wr_errors),	      cmocka_unit_test(mp_wr_on_an_srq),
-		cmocka_unit_test(mp_wr_classic_poll), cmocka_unit_test(mp_wr_survives_its_qp),
+		cmocka_unit_test(pingpong),
+		cmocka_unit_test(batch_polling),
+		cmocka_unit_test(bad_posts),
+		cmocka_unit_test(wr_operations),
+		cmocka_unit_test(wr_errors),
+		cmocka_unit_test(wr_all_or_nothing),
+		cmocka_unit_test(mp_wr_on_an_srq),
+		cmocka_unit_test(mp_wr_classic_poll),
+		cmocka_unit_test(mp_wr_survives_its_qp),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
