@@ -103,8 +103,11 @@ bool engine_trylock(struct engine *engine)
 
 void engine_unlock(struct engine *engine)
 {
-	/* the sleeping thread does not know of a timer that was set meanwhile */
-	bool wake = engine->thread_wakes_ns && engine_timers_next(engine) < engine->thread_wakes_ns;
+	/* the sleeping thread does not know of a timer that was set meanwhile, nor of packets that
+	 * the system did not take */
+	bool wake = engine->thread_wakes_ns &&
+		    (engine_timers_next(engine) < engine->thread_wakes_ns ||
+		     link_tx_pending(engine->link));
 
 	if (wake)
 		engine->thread_wakes_ns = 0;

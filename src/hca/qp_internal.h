@@ -45,6 +45,7 @@ struct requester {
 	bool want_ack;	  /* the next packet asks for an ACK whatever follows it */
 	bool rnr_wait;	  /* the timer is that of an RNR NAK */
 	bool implied_nak; /* went back for a lost response; once until there is progress */
+	bool probing;	  /* timed out: one packet at a time until there is progress */
 	uint8_t retries_left, rnr_retries_left;
 
 	struct engine_timer timer;

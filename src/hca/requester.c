@@ -175,7 +175,7 @@ void requester_start(struct hca_qp *qp, uint32_t psn)
 	req->retries_left = qp->attr.retry_cnt;
 	req->rnr_retries_left = qp->attr.rnr_retry;
 	req->unsolicited_packets = req->unsolicited_bytes = 0;
-	req->want_ack = req->rnr_wait = req->implied_nak = false;
+	req->want_ack = req->rnr_wait = req->implied_nak = req->probing = false;
 }
 
 static void release_reads(struct hca_qp *qp)
@@ -240,6 +240,7 @@ void requester_timed_out(struct hca_qp *qp, uint64_t now_ns)
 	counter_inc(CNT_TIMEOUT);
 	log_debug("qp 0x%06x: no acknowledgement of psn 0x%06x", qp->qpn, qp->req.una_psn);
 	qp->req.implied_nak = false;
+	qp->req.probing = true;
 	retry(qp);
 }
 
@@ -395,7 +396,7 @@ static bool wants_ack(const struct hca_qp *qp, bool last, uint64_t charge)
 {
 	const struct requester *req = &qp->req;
 
-	if (req->want_ack || req->unsolicited_packets + 1 >= ACK_EVERY_PACKETS ||
+	if (req->want_ack || req->probing || req->unsolicited_packets + 1 >= ACK_EVERY_PACKETS ||
 	    req->unsolicited_bytes + charge >= MIN(ACK_EVERY_BYTES, qp->peer->window / 4))
 		return true;
 	if (last && (qp->sq.next + 1 == qp->sq.tail || qp->state != IBV_QPS_RTS))
@@ -416,7 +417,8 @@ static enum tx_result send_packet(struct hca_qp *qp, struct send_wqe *wqe)
 	struct packet p;
 	int iov_count;
 
-	if (!peer_has_room(qp->peer, charge))
+	/* a QP with nothing in flight may always send one packet: no other QP's loss stops it */
+	if (req->in_flight && !peer_has_room(qp->peer, charge))
 		return TX_WAIT_PEER;
 	if (wqe_memory(qp, wqe, index * qp->mtu, len, 0, iov, &iov_count) != MEMORY_OK) {
 		fail_locally(qp, wqe, IBV_WC_LOC_PROT_ERR);
@@ -482,6 +484,9 @@ enum tx_result requester_transmit(struct hca_qp *qp)
 
 		if (packets == TX_BURST_PACKETS || req->in_flight >= flight_limit)
 			return TX_MORE;
+		/* nobody may be there any more: one packet finds out */
+		if (req->probing && req->next_psn != req->una_psn)
+			return TX_IDLE;
 		if (!wqe->started) {
 			enum ibv_wc_status status;
 
@@ -523,7 +528,7 @@ static void progress(struct hca_qp *qp, uint64_t released)
 	}
 	req->retries_left = qp->attr.retry_cnt;
 	req->rnr_retries_left = qp->attr.rnr_retry;
-	req->implied_nak = false;
+	req->implied_nak = req->probing = false;
 	if (req->rnr_wait) {
 		req->rnr_wait = false;
 		req->deadline_ns = 0;
@@ -616,10 +621,11 @@ static void nak_received(struct hca_qp *qp, const struct packet *p)
 		return;
 	}
 	counter_inc(CNT_NAK_SEQ_RX);
-	/* packets behind the one that met the RNR NAK: the time must be waited all the same */
-	if (qp->req.rnr_wait)
+	/* packets behind the one that met the RNR NAK: the time must be waited all the same. And
+	 * one NAK is as good as two */
+	if (qp->req.rnr_wait || qp->req.next_psn == qp->req.una_psn)
 		return;
-	qp->req.implied_nak = false;
+	qp->req.implied_nak = qp->req.probing = false;
 	retry(qp);
 }
 
@@ -644,6 +650,7 @@ static void rnr_nak_received(struct hca_qp *qp, const struct packet *p)
 		}
 		req->rnr_retries_left--;
 	}
+	req->probing = false;
 	timers_rnr_received(qp, p->syndrome & 0x1f);
 	go_back(qp);
 }

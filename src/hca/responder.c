@@ -21,11 +21,13 @@ static void owe(struct hca_qp *qp, uint8_t syndrome, uint32_t psn, bool lazy)
 
 	resp->syndrome = syndrome;
 	resp->owed_psn = psn;
+	if (resp->owed) {
+		resp->lazy &= lazy;
+		return;
+	}
+	resp->owed = true;
 	resp->owed_round = qp->engine->round;
 	resp->lazy = lazy;
-	if (resp->owed)
-		return;
-	resp->owed = true;
 	list_add_tail(&qp->engine->ack_list, &qp->ack_node);
 }
 
