@@ -134,10 +134,20 @@ struct default_pd {
 static pthread_mutex_t pds_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct default_pd *pds;
 
-void addr_after_fork(void)
+void addr_before_fork(void)
 {
-	pthread_mutex_init(&pds_lock, NULL);
-	pds = NULL;
+	pthread_mutex_lock(&pds_lock);
+}
+
+void addr_after_fork(bool child)
+{
+	while (child && pds) {
+		struct default_pd *next = pds->next;
+
+		free(pds); /* the PD itself is of the parent's adapter */
+		pds = next;
+	}
+	pthread_mutex_unlock(&pds_lock);
 }
 
 static struct ibv_pd *default_pd(struct ibv_device *device, struct ibv_context *context)

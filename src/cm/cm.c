@@ -174,12 +174,16 @@ static void farewell(void)
 static void before_fork(void)
 {
 	pthread_mutex_lock(&start_lock);
+	service_before_fork(); /* first: who holds it may wait for a thread that wants cm_lock() */
 	cm_lock();
+	addr_before_fork();
 }
 
 static void after_fork_parent(void)
 {
+	addr_after_fork(false);
 	cm_unlock();
+	service_after_fork(false);
 	pthread_mutex_unlock(&start_lock);
 }
 
@@ -193,6 +197,8 @@ static void after_fork_child(void)
 		id->conn = NULL; /* the parent's */
 		id->registered = false;
 	}
+	if (started)
+		cm_fini(&cm);
 	pthread_mutex_init(&lock, NULL);
 	pthread_mutex_init(&start_lock, NULL);
 	pthread_cond_init(&waiters, NULL);
@@ -202,8 +208,8 @@ static void after_fork_child(void)
 	started = false;
 	engine = NULL;
 	connect_after_fork();
-	service_after_fork();
-	addr_after_fork();
+	service_after_fork(true);
+	addr_after_fork(true);
 }
 
 static void register_fork_handlers(void)

@@ -459,7 +459,8 @@ int softhca_rdma_disconnect(struct rdma_cm_id *rdma_id)
 		return cm_error(EINVAL);
 	id = to_cm_id(rdma_id);
 	cm_lock();
-	/* the QP first: what it owes the peer (an acknowledgement) must not be overtaken by the DREQ */
+	/* the QP first: what it owes the peer (an acknowledgement) must not be overtaken by the
+	 * DREQ */
 	if (id->conn && (id->conn->state == CM_REP_SENT || id->conn->state == CM_ESTABLISHED))
 		id_qp_error(id);
 	if (id->conn)

@@ -139,9 +139,11 @@ bool service_is_held(uint64_t service_id, const union ibv_gid *gid);
 /* Return: when to call it again; 0 = no need */
 uint64_t service_expire(uint64_t now_ns);
 
-/* forget what belongs to the parent */
-void service_after_fork(void);
-void addr_after_fork(void);
+/* the locks held over a fork(); a child forgets what belongs to the parent */
+void service_before_fork(void);
+void service_after_fork(bool child);
+void addr_before_fork(void);
+void addr_after_fork(bool child);
 void connect_after_fork(void);
 
 /* ---- qp.c ---- */

@@ -233,8 +233,16 @@ uint64_t service_expire(uint64_t now_ns)
 	return next;
 }
 
-void service_after_fork(void)
+void service_before_fork(void)
 {
-	pthread_mutex_init(&lock, NULL);
-	list_init(&services);
+	pthread_mutex_lock(&lock);
+}
+
+void service_after_fork(bool child)
+{
+	struct list_node *node;
+
+	while (child && (node = list_pop(&services)))
+		free(list_entry(node, struct service, node));
+	pthread_mutex_unlock(&lock);
 }
