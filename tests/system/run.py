@@ -98,6 +98,7 @@ def installed_tree(bench):
     with open(program + ".c", "w") as f:
         f.write(PROGRAM)
     subprocess.run(["gcc", "-o", program, program + ".c"] + flags, check=True)
+    env = bench.env(LD_LIBRARY_PATH=os.path.join(libdir, "softhca") + ":" + libdir)
     check_equal(bench.run(program, env=env), "softhca 1\n", "the program's output")
     for name in ("bin/softhca", "share/man/man7/softhca.7", "include/infiniband/verbs_ext.h"):
         check(os.path.exists(root + prefix + "/" + name), "not installed: " + name)
