@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "offload/offload.h"
+#include "util/bytes.h"
 #include "util/counters.h"
 #include "util/log.h"
 #include "verbs/objects.h"
@@ -87,6 +88,12 @@ CORE_API struct ibv_nvme_ctrl *ibv_srq_create_nvme_ctrl(struct ibv_srq *srq,
 		return fail_with(ret);
 	}
 	ctrl->srq->nvme_ctrls++;
+	ctrl->memory[0] = to_mr(attrs->sq_buf.mr);
+	ctrl->memory[1] = to_mr(attrs->cq_buf.mr);
+	ctrl->memory[2] = to_mr(attrs->sqdb.mr);
+	ctrl->memory[3] = to_mr(attrs->cqdb.mr);
+	for (unsigned int i = 0; i < ARRAY_SIZE(ctrl->memory); i++)
+		ctrl->memory[i]->references++;
 	return ctrl;
 }
 
@@ -113,6 +120,8 @@ CORE_API int ibv_srq_remove_nvme_ctrl(struct ibv_srq *srq, struct ibv_nvme_ctrl 
 	if (ret)
 		return ret;
 	async_source_cancel(to_context(ctrl->context), &ctrl->async);
+	for (unsigned int i = 0; i < ARRAY_SIZE(ctrl->memory); i++)
+		ctrl->memory[i]->references--;
 	ctrl->srq->nvme_ctrls--;
 	free(ctrl);
 	return 0;

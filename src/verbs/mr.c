@@ -169,6 +169,8 @@ int softhca_ibv_dereg_mr(struct ibv_mr *mr)
 	struct soft_mr *m = to_mr(mr);
 	struct ibv_pd *pd = mr->pd;
 
+	if (atomic_load(&m->references))
+		return EBUSY;
 	memory_deregister(&m->hca);
 	to_pd(pd)->hca.references--;
 	to_context(pd->context)->objects--;

@@ -115,6 +115,8 @@ struct soft_pd {
 struct soft_mr {
 	struct ibv_mr ibv;
 	struct hca_mr hca;
+	_Atomic unsigned int
+		references; /* an offload's staging memory, an NVMe controller's queues */
 };
 
 struct soft_ah {
@@ -191,6 +193,7 @@ struct soft_srq {
 	struct hca_srq hca;
 	struct async_source async;
 	bool multi_packet;
+	struct soft_mr *staging;	 /* of the offload */
 	bool cq_is_fixed;		 /* given at creation, not by the first QP */
 	_Atomic unsigned int nvme_ctrls; /* live ones (ext.c) */
 };
@@ -258,6 +261,7 @@ struct ibv_nvme_ctrl {
 	struct ibv_context *context;
 	struct soft_srq *srq;
 	struct offload_ctrl *offload;
+	struct soft_mr *memory[4]; /* queues and doorbells */
 	struct async_source async;
 	uint32_t events_completed; /* under the context's async_lock */
 };

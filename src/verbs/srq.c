@@ -22,6 +22,7 @@ static int create_offload(struct soft_srq *srq, const struct ibv_nvmf_attrs *att
 {
 	struct offload_memory staging;
 	struct ibv_mr *mr = attrs->staging_buf.mr;
+	int ret;
 
 	if (!mr || mr->context != srq->ibv.context)
 		return EINVAL;
@@ -30,7 +31,12 @@ static int create_offload(struct soft_srq *srq, const struct ibv_nvmf_attrs *att
 		.addr = attrs->staging_buf.addr,
 		.len = attrs->staging_buf.len,
 	};
-	return offload_create(&srq->hca.offload, &srq->hca, attrs, &staging);
+	ret = offload_create(&srq->hca.offload, &srq->hca, attrs, &staging);
+	if (ret)
+		return ret;
+	srq->staging = to_mr(mr);
+	srq->staging->references++;
+	return 0;
 }
 
 static int create_queue(struct soft_srq *srq, const struct srq_request *request)
@@ -246,8 +252,10 @@ int softhca_ibv_destroy_srq(struct ibv_srq *srq)
 
 	if (atomic_load(&s->hca.references) || atomic_load(&s->nvme_ctrls))
 		return EBUSY;
-	if (s->hca.offload)
+	if (s->hca.offload) {
 		offload_destroy(s->hca.offload);
+		s->staging->references--;
+	}
 	async_source_cancel(ctx, &s->async);
 	wait_for_acks(s);
 	if (s->hca.cq) {
