@@ -92,12 +92,14 @@ struct job {
 	unsigned int queue;
 	uint64_t offset, start_ns;
 	bool write;
+	struct job *next_deferred;
 };
 
 struct run {
 	struct nvme_work *work;
 	struct initiator_buffer *buffer;
 	struct job *jobs;
+	struct job *deferred; /* the queue had no room */
 	uint64_t started, in_flight, slots, random, deadline_ns;
 };
 
@@ -149,31 +151,55 @@ static void job_done(void *arg, uint16_t status, const struct nvme_cqe *cqe)
 		start(job);
 }
 
-static void start(struct job *job)
+static void submit(struct job *job)
 {
 	struct run *run = job->run;
 	struct nvme_work *work = run->work;
 	struct nvme_sqe sqe;
-	bool random = work->mode >= MODE_RANDREAD;
 	int err;
+
+	initiator_fill_rw(&sqe, job->write ? NVME_CMD_WRITE : NVME_CMD_READ, work->ns.nsid,
+			  job->offset / work->ns.lba_size, work->io_bytes / work->ns.lba_size);
+	job->start_ns = clock_ns();
+	err = initiator_submit(work->host, job->queue, &sqe, run->buffer, job->buffer_offset,
+			       work->io_bytes, job->write, job_done, job);
+	if (!err)
+		return;
+	if (err == -EAGAIN) {
+		job->next_deferred = run->deferred;
+		run->deferred = job;
+		return;
+	}
+	run->in_flight--;
+	if (!work->status)
+		work->status = INITIATOR_LOST;
+}
+
+static void start(struct job *job)
+{
+	struct run *run = job->run;
+	struct nvme_work *work = run->work;
+	bool random = work->mode >= MODE_RANDREAD;
 
 	job->write = work->mode == MODE_WRITE || work->mode == MODE_RANDWRITE ||
 		     (work->mode == MODE_RANDRW && (next_random(run) & 1));
 	job->offset = (random ? next_random(run) : run->started) % run->slots * work->io_bytes;
 	if (job->write && work->pattern)
 		pattern_fill(job->data, job->offset, work->io_bytes);
-	initiator_fill_rw(&sqe, job->write ? NVME_CMD_WRITE : NVME_CMD_READ, work->ns.nsid,
-			  job->offset / work->ns.lba_size, work->io_bytes / work->ns.lba_size);
-	job->start_ns = clock_ns();
-	err = initiator_submit(work->host, job->queue, &sqe, run->buffer, job->buffer_offset,
-			       work->io_bytes, job->write, job_done, job);
-	if (err) {
-		if (!work->status)
-			work->status = INITIATOR_LOST;
-		return;
-	}
 	run->started++;
 	run->in_flight++;
+	submit(job);
+}
+
+static void submit_deferred(struct run *run)
+{
+	struct job *job = run->deferred, *next;
+
+	run->deferred = NULL;
+	for (; job; job = next) {
+		next = job->next_deferred;
+		submit(job);
+	}
 }
 
 bool nvme_work_run(struct nvme_work *work)
@@ -208,8 +234,10 @@ bool nvme_work_run(struct nvme_work *work)
 		};
 		start(&run.jobs[i]);
 	}
-	while (run.in_flight)
-		initiator_poll(work->host, 100);
+	while (run.in_flight) {
+		initiator_poll(work->host, run.deferred ? 0 : 100);
+		submit_deferred(&run);
+	}
 	work->elapsed_ns = clock_ns() - start_ns;
 	good = !work->status;
 out:

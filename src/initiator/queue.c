@@ -162,7 +162,7 @@ static bool wait_step(struct queue *queue, const char *step)
 /* what all queues share, made once a device is known */
 static bool create_shared(struct initiator *host, struct ibv_context *verbs)
 {
-	int entries = (int)(3 * (host->wanted_queues * host->depth + ADMIN_DEPTH) +
+	int entries = (int)(5 * (host->wanted_queues * host->depth + ADMIN_DEPTH) +
 			    host->wanted_queues + 1);
 
 	if (host->pd)
@@ -264,8 +264,8 @@ struct queue *queue_open(struct initiator *host, uint16_t index, unsigned int de
 	queue->host = host;
 	queue->index = index;
 	queue->depth = depth;
-	/* a response may be here before the acknowledgement of its command's SEND */
-	queue->slot_count = 2 * depth;
+	/* responses may be here before the acknowledgements of their commands' SENDs */
+	queue->slot_count = 4 * depth;
 	what = "RDMA CM id";
 	if (rdma_create_id(host->channel, &queue->id, queue, RDMA_PS_TCP))
 		goto out_error;

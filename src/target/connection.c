@@ -17,7 +17,10 @@
 #define CONNECT_TIMEOUT_NS    (30 * NSEC_PER_SEC) /* from the CM request to a good Connect */
 #define FLUSH_TIMEOUT_NS      (2 * NSEC_PER_SEC)  /* for the QP's work requests after the end */
 #define SEND_QUEUE_WRS(depth) (2U * (depth) + 2 * SGL_SEGMENTS_MAX)
-#define INLINE_BYTES	      16 /* a response capsule */
+/* A host may see a response and send its next command before the acknowledgement of the response
+ * has come here: there are more requests than the queue has entries */
+#define REQUESTS(depth) (4U * (depth))
+#define INLINE_BYTES	16 /* a response capsule */
 
 static const struct queue_ops connection_queue_ops;
 
@@ -144,11 +147,14 @@ static void connection_free(struct connection *conn)
 
 static bool create_requests(struct connection *conn)
 {
-	conn->requests = calloc(conn->depth, sizeof(*conn->requests));
-	conn->capsules = malloc((size_t)conn->depth * TARGET_CAPSULE_BYTES);
+	uint16_t count = REQUESTS(conn->depth);
+
+	conn->requests = calloc(count, sizeof(*conn->requests));
+	conn->capsules = malloc((size_t)count * TARGET_CAPSULE_BYTES);
 	if (!conn->requests || !conn->capsules)
 		return false;
-	for (uint16_t i = 0; i < conn->depth; i++) {
+	conn->request_count = count;
+	for (uint16_t i = 0; i < count; i++) {
 		struct request *request = &conn->requests[i];
 
 		request->conn = conn;
@@ -303,7 +309,7 @@ void connection_close(struct connection *conn, const char *why)
 		log_debug("disconnect: %s", strerror(errno));
 	queue_closed(&conn->queue);
 	/* what waits for room or for an event gets neither */
-	for (uint16_t i = 0; i < conn->depth; i++) {
+	for (uint16_t i = 0; i < conn->request_count; i++) {
 		struct request *request = &conn->requests[i];
 
 		list_del(&request->wait);
@@ -330,7 +336,7 @@ void connections_reap(struct transport *transport, uint64_t now_ns)
 		/* the QP first: no buffer may be given on while it could still be written to */
 		if (conn->id->qp)
 			rdma_destroy_qp(conn->id);
-		for (uint16_t i = 0; i < conn->depth; i++)
+		for (uint16_t i = 0; i < conn->request_count; i++)
 			request_release(&conn->requests[i]);
 		connection_free(conn);
 	}

@@ -115,7 +115,8 @@ struct connection {
 	bool disconnect_sent;
 	struct queue queue;
 	struct sockaddr_storage peer;
-	uint16_t depth;
+	uint16_t depth; /* entries of the host's queue */
+	uint16_t request_count;
 	struct request *requests;
 	uint8_t *capsules;
 	struct list_node free_requests;

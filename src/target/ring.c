@@ -188,7 +188,7 @@ static void send_completion(struct ring *ring, const struct completion *c)
 {
 	struct connection *conn = connection_by_qp_num(ring->device->transport, c->qp_num);
 
-	if (!conn || conn->serial != c->wr_id >> 32 || (uint32_t)c->wr_id >= conn->depth)
+	if (!conn || conn->serial != c->wr_id >> 32 || (uint32_t)c->wr_id >= conn->request_count)
 		return; /* of a connection that is gone */
 	request_completion(&conn->requests[(uint32_t)c->wr_id], c->status);
 }
