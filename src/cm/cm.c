@@ -219,12 +219,15 @@ static void register_fork_handlers(void)
 
 static int start_locked(void)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	uint64_t seed = (uint64_t)cm_random() << 32 | cm_random();
 	int err;
 
 	err = engine_get_default(&engine);
 	if (err)
 		return err;
+	/* after the engine's, whose locks nest inside ours: the last registered are run first */
+	pthread_once(&once, register_fork_handlers);
 	if (!portd_default()) {
 		err = -ENODEV;
 		goto out_engine;
@@ -257,10 +260,8 @@ out_engine:
 
 int cm_start(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int err = 0;
 
-	pthread_once(&once, register_fork_handlers);
 	pthread_mutex_lock(&start_lock);
 	if (!started) {
 		err = start_locked();

@@ -11,6 +11,17 @@
 
 #include "rdma_fixture.h"
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+/* children of processes with threads start threads of their own here */
+const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void)
+{
+	return "die_after_fork=0";
+}
+#endif
+#endif
+
 /* a pipe on which a child says that it is as far */
 static int ready[2];
 
