@@ -654,6 +654,32 @@ static void without_ipv6(void)
 	check_relay(&a, &a, SERVICE, loopback4);
 }
 
+/* a link-local address is only half an address without its interface */
+static void link_local(void)
+{
+	struct portd_mad req, mad;
+	struct worker a;
+
+	write_text("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
+	if (system("ip link add d0 type veth peer name d1 2>/dev/null && ip link set d0 up && "
+		   "ip link set d1 up && ip address add fe80::1234/64 dev d0 nodad"))
+		_exit(NO_NAMESPACE);
+	a = start_client();
+	CHECK_EQUAL(listen_on(&a, SERVICE, any), 0);
+	req = make_req(&a, SERVICE, (union ibv_gid){ { 0xfe, 0x80, [14] = 0x12, [15] = 0x34 } });
+	req.ifindex = if_nametoindex("d0");
+	send_mad(&a, req);
+	CHECK_EQUAL(recv_mad(&a, &mad, WAIT_MS), 0);
+	CHECK_EQUAL(mad.ifindex, req.ifindex);
+	CHECK(!memcmp(&mad.dgid, &req.dgid, 16) && !memcmp(&mad.sgid, &req.sgid, 16));
+	/* and the daemon's own answer finds back */
+	put_be64(req.data + 32, SERVICE + 1);
+	send_mad(&a, req);
+	CHECK_EQUAL(recv_mad(&a, &mad, WAIT_MS), 0);
+	CHECK_EQUAL(get_be16(mad.data + 34), 8);
+	CHECK_EQUAL(mad.ifindex, req.ifindex);
+}
+
 /* --- several users; only root can play them --- */
 
 static struct worker start_user(uid_t uid)
@@ -945,6 +971,7 @@ NAMESPACE_TEST(forked_child)
 #endif
 NAMESPACE_TEST(port_taken)
 NAMESPACE_TEST(without_ipv6)
+NAMESPACE_TEST(link_local)
 NAMESPACE_TEST(bad_messages)
 NAMESPACE_TEST(listen_limit)
 NAMESPACE_TEST(silent_client)
@@ -1004,6 +1031,7 @@ int main(int argc, char **argv)
 #endif
 		cmocka_unit_test(test_port_taken),
 		cmocka_unit_test(test_without_ipv6),
+		cmocka_unit_test(test_link_local),
 		cmocka_unit_test(test_bad_messages),
 		cmocka_unit_test(test_listen_limit),
 		cmocka_unit_test(test_silent_client),
