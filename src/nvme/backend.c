@@ -18,10 +18,16 @@ void backend_get_info(const struct backend *backend, struct backend_info *info)
 	*info = backend->info;
 }
 
-void backend_fail_nth(struct backend *backend, unsigned int nth, int error)
+void backend_fail_run(struct backend *backend, unsigned int nth, int more, int error)
 {
 	atomic_store(&backend->fail_errno, error);
+	atomic_store(&backend->fail_more, more);
 	atomic_store(&backend->fail_in, nth);
+}
+
+void backend_fail_nth(struct backend *backend, unsigned int nth, int error)
+{
+	backend_fail_run(backend, nth, 0, error);
 }
 
 int backend_injected(struct backend *backend)
@@ -29,7 +35,11 @@ int backend_injected(struct backend *backend)
 	/* one load on the hot path; the rest is for tests */
 	if (!atomic_load_explicit(&backend->fail_in, memory_order_relaxed))
 		return 0;
-	return atomic_fetch_sub(&backend->fail_in, 1) == 1 ? atomic_load(&backend->fail_errno) : 0;
+	if (atomic_fetch_sub(&backend->fail_in, 1) != 1)
+		return 0;
+	if (atomic_fetch_sub(&backend->fail_more, 1) > 0)
+		atomic_store(&backend->fail_in, 1);
+	return atomic_load(&backend->fail_errno);
 }
 
 uint16_t backend_status(uint8_t opcode, int error)

@@ -49,11 +49,13 @@ struct backend {
 	_Atomic unsigned int references; /* namespaces */
 	/* tests: the @fail_in-th operation from now fails with -fail_errno; 0 = none does */
 	_Atomic unsigned int fail_in;
-	_Atomic int fail_errno;
+	_Atomic int fail_errno, fail_more;
 };
 
 /* tests: make the @nth (from 1) operation of the back end fail with @error (an errno) */
 void backend_fail_nth(struct backend *backend, unsigned int nth, int error);
+/* ... and the @more operations after it */
+void backend_fail_run(struct backend *backend, unsigned int nth, int more, int error);
 /* Return: the errno to fail with now, or 0 */
 int backend_injected(struct backend *backend);
 

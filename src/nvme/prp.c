@@ -9,46 +9,10 @@
 #include "nvme/prp.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sys/mman.h>
 
 #include "nvme/spec.h"
 #include "util/bytes.h"
-
-/* ---- lists that belong to the adapter ------------------------------------- */
-
-#define MAX_ANNOUNCED 256
-
-static struct {
-	pthread_rwlock_t lock; /* held while list entries are read: withdraw waits for it */
-	struct prp_range ranges[MAX_ANNOUNCED];
-	unsigned int count;
-} announced = { .lock = PTHREAD_RWLOCK_INITIALIZER };
-
-int prp_lists_announce(const void *addr, size_t len)
-{
-	int ret = -ENOSPC;
-
-	pthread_rwlock_wrlock(&announced.lock);
-	if (announced.count < MAX_ANNOUNCED) {
-		announced.ranges[announced.count++] = (struct prp_range){ (uintptr_t)addr, len };
-		ret = 0;
-	}
-	pthread_rwlock_unlock(&announced.lock);
-	return ret;
-}
-
-void prp_lists_withdraw(const void *addr)
-{
-	pthread_rwlock_wrlock(&announced.lock);
-	for (unsigned int i = 0; i < announced.count; i++) {
-		if (announced.ranges[i].addr != (uintptr_t)addr)
-			continue;
-		announced.ranges[i] = announced.ranges[--announced.count];
-		break;
-	}
-	pthread_rwlock_unlock(&announced.lock);
-}
 
 /* ---- host side ------------------------------------------------------------ */
 
@@ -57,7 +21,6 @@ int prp_table_init(struct prp_table *table, void *base, uint32_t page_size, uint
 {
 	uint32_t entries = page_size / sizeof(uint64_t);
 	uint32_t list_pages;
-	int ret;
 
 	*table = (struct prp_table){
 		.base = (uintptr_t)base,
@@ -97,19 +60,13 @@ int prp_table_init(struct prp_table *table, void *base, uint32_t page_size, uint
 			table->lists[(size_t)l * entries + i] =
 				page < page_count ? htole64(table->base + page * page_size) : 0;
 		}
-	ret = prp_lists_announce(table->lists, table->lists_len);
-	if (ret) {
-		munmap(table->lists, table->lists_len);
-		table->lists = NULL;
-	}
-	return ret;
+	return 0;
 }
 
 void prp_table_free(struct prp_table *table)
 {
 	if (!table->lists)
 		return;
-	prp_lists_withdraw(table->lists);
 	munmap(table->lists, table->lists_len);
 	table->lists = NULL;
 }
@@ -159,24 +116,16 @@ static uint16_t read_entries(struct prp_walk *walk)
 	uint32_t page_offset = (uint32_t)(walk->list & (walk->page_size - 1));
 	uint32_t count = (walk->page_size - page_offset) / sizeof(uint64_t);
 	uint32_t len;
-	uint16_t status = NVME_SC_SUCCESS;
 
 	count = (uint32_t)MIN(count, div_round_up(walk->remaining, walk->page_size));
 	count = MIN(count, PRP_WALK_ENTRIES);
 	len = count * sizeof(uint64_t);
-	if (in_ranges(walk->memory->ranges, walk->memory->count, walk->list, len)) {
-		memcpy(walk->cache, (void *)(uintptr_t)walk->list, len);
-	} else {
-		pthread_rwlock_rdlock(&announced.lock);
-		if (in_ranges(announced.ranges, announced.count, walk->list, len))
-			memcpy(walk->cache, (void *)(uintptr_t)walk->list, len);
-		else
-			status = NVME_SC_DATA_TRANSFER;
-		pthread_rwlock_unlock(&announced.lock);
-	}
+	if (!in_ranges(walk->memory->ranges, walk->memory->count, walk->list, len))
+		return NVME_SC_DATA_TRANSFER;
+	memcpy(walk->cache, (void *)(uintptr_t)walk->list, len);
 	walk->cached = count;
 	walk->cache_next = 0;
-	return status;
+	return NVME_SC_SUCCESS;
 }
 
 /* the next data entry of the list; follows the pointer to the next list page */

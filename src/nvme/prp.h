@@ -26,9 +26,9 @@ struct prp_table {
 
 /**
  * prp_table_init() - make the lists for all runs of up to @max_pages pages of a buffer.
- * The lists are announced to the controllers of this process (prp_lists_announce()).
+ * A controller must be allowed to read them (softhca_nvmf_prp_lists()).
  * @base: aligned to @page_size.
- * Return: 0, -EINVAL (a run needs more than one list page), -ENOMEM, -ENOSPC.
+ * Return: 0, -EINVAL (a run needs more than one list page), -ENOMEM.
  */
 int prp_table_init(struct prp_table *table, void *base, uint32_t page_size, uint32_t page_count,
 		   uint32_t max_pages);
@@ -37,13 +37,6 @@ void prp_table_free(struct prp_table *table);
 /* PRP1 and PRP2 of @pages pages from page @first; 1 <= @pages <= max_pages, inside the buffer */
 void prp_table_get(const struct prp_table *table, uint32_t first, uint32_t pages, uint64_t *prp1,
 		   uint64_t *prp2);
-
-/*
- * Memory of the adapter where PRP lists are: every controller of this process may read lists (not
- * data) there, beside the memory it was allowed. Return: 0, -ENOSPC
- */
-int prp_lists_announce(const void *addr, size_t len);
-void prp_lists_withdraw(const void *addr);
 
 /* ---- controller side ------------------------------------------------------ */
 

@@ -342,6 +342,22 @@ static void test_fail_each(void **state)
 	assert_int_equal(host_io(&h, NVME_CMD_WRITE_ZEROES, 5, 1, LBA, 0), 0);
 	assert_int_equal(host_io(&h, NVME_CMD_READ, 5, 1, LBA, 8192), 0);
 	assert_int_equal(h.buffer[8192], 0);
+	/* neither of both: a large area in several writes, FUA as a sync behind */
+	for (int fua = 0; fua < 2; fua++) {
+		struct nvme_sqe sqe = host_command(&h, NVME_CMD_WRITE_ZEROES, 3, 200, LBA, 0);
+
+		memset(h.buffer, 0xee, 204 * 4096);
+		assert_int_equal(host_io(&h, NVME_CMD_WRITE, 2, 204, LBA, 0), 0);
+		sqe.cdw12 |= fua ? htole32(NVME_RW_FUA) : 0;
+		backend_fail_run(b, 1, 1, EOPNOTSUPP);
+		assert_int_equal(host_run(&h, &sqe), 0);
+		assert_int_equal(host_io(&h, NVME_CMD_READ, 2, 204, LBA, 0), 0);
+		for (int i = 0; i < 204 * 4096; i += 512)
+			assert_int_equal(h.buffer[i], i < 4096 || i >= 201 * 4096 ? 0xee : 0);
+	}
+	/* and full while writing them */
+	backend_fail_run(b, 1, 1, EOPNOTSUPP);
+	assert_int_equal(backend_sync_io(b, NVME_CMD_WRITE_ZEROES, 0, 100, NULL, true), 0);
 	/* a hint that fails is no error */
 	backend_fail_nth(b, 1, EIO);
 	put_le32(h.buffer + 4, 1);

@@ -82,10 +82,16 @@ void fixture_open(struct fixture *f, const struct fixture_options *options)
 		.access = IBV_ACCESS_LOCAL_WRITE,
 	};
 	if (o.soft) {
+		const void *lists;
+		size_t lists_len;
+
 		f->backend = backend_open_memory(NS_SIZE, LBA);
 		f->soft = soft_ctrl_create(1);
 		assert_int_equal(soft_ctrl_add_namespace(f->soft, NVME_NS, f->backend), 0);
 		assert_int_equal(soft_ctrl_allow(f->soft, f->staging_mr.addr, staging_len), 0);
+		offload_prp_lists(f->offload, &lists, &lists_len);
+		if (lists_len)
+			assert_int_equal(soft_ctrl_allow(f->soft, lists, lists_len), 0);
 		f->soft_qp = soft_ctrl_create_qp(f->soft, 1, depth, f->queues, f->queues + cq_at,
 						 notify, f->offload);
 		assert_non_null(f->soft_qp);
