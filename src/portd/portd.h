@@ -4,6 +4,12 @@
  * gives each process a slot (a QPN range and the socket that receives for it) and relays QP1
  * management datagrams. The client starts it on first use; it leaves with its last client.
  * When it dies, the client's own thread finds or starts the next one and hands over what it kept.
+ *
+ * Environment: SOFTHCA_PORTD, the `softhca` program to run as the daemon (spawn.h says where it is
+ * looked for otherwise); SOFTHCA_PORTD_LOG, a file for the messages of a daemon started on demand;
+ * SOFTHCA_PORTD_UID, a user besides oneself and root whose daemon is trusted. Read by the daemon:
+ * SOFTHCA_PORTD_TIMEWAIT_MS, how long a dead client's slot rests (4000); SOFTHCA_PORTD_GRACE_MS,
+ * how long it stays after its last client (1000).
  */
 #ifndef SOFTHCA_PORTD_PORTD_H
 #define SOFTHCA_PORTD_PORTD_H
