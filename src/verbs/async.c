@@ -93,10 +93,10 @@ void async_raise(struct hca_context *hca, enum ibv_event_type type, void *object
 	if (!source->pending)
 		list_add_tail(&ctx->async_queue, &source->node);
 	source->pending |= bit;
-	pthread_mutex_unlock(&ctx->async_lock);
-	log_debug("asynchronous event: %s", softhca_ibv_event_type_str(type));
 	if (is_new)
 		event_fd_post(ctx->verbs.context.async_fd);
+	pthread_mutex_unlock(&ctx->async_lock);
+	log_debug("asynchronous event: %s", softhca_ibv_event_type_str(type));
 }
 
 void async_source_cancel(struct soft_context *ctx, struct async_source *source)

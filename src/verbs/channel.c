@@ -58,8 +58,9 @@ void channel_notify(struct hca_cq *hca)
 	pthread_mutex_lock(&channel->lock);
 	if (!cq->events_pending++)
 		list_add_tail(&channel->queue, &cq->channel_node);
-	pthread_mutex_unlock(&channel->lock);
+	/* under the lock: who takes the event back must find its count */
 	event_fd_post(channel->ibv.fd);
+	pthread_mutex_unlock(&channel->lock);
 }
 
 void channel_remove_cq(struct soft_channel *channel, struct soft_cq *cq)

@@ -79,7 +79,7 @@ struct ibv_context *softhca_ibv_open_device(struct ibv_device *device)
 	context->async_fd = event_fd_create();
 	/* unused, but clients dup() it: it must be valid */
 	context->cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-	if (context->async_fd < 0 || context->cmd_fd < 0 || remember(ctx))
+	if (context->async_fd < 0 || context->cmd_fd < 0)
 		goto out_close;
 	pthread_mutex_init(&context->mutex, NULL);
 	pthread_mutex_init(&ctx->engine_lock, NULL);
@@ -90,6 +90,8 @@ struct ibv_context *softhca_ibv_open_device(struct ibv_device *device)
 	async_source_init(&ctx->port_source, NULL);
 	ctx->hca.event = async_raise;
 	context_set_ops(ctx);
+	if (remember(ctx))
+		goto out_close;
 	return context;
 
 out_close:
@@ -142,10 +144,32 @@ int context_start_engine(struct soft_context *ctx)
 	int ret = 0;
 
 	pthread_mutex_lock(&ctx->engine_lock);
-	if (!ctx->hca.engine)
+	if (!ctx->hca.engine) {
 		ret = engine_get_default(&ctx->hca.engine);
+		if (!ret)
+			monitor_start();
+	}
 	pthread_mutex_unlock(&ctx->engine_lock);
 	return -ret;
+}
+
+static void raise_changes(struct soft_context *ctx, unsigned int changes)
+{
+	if (changes & DEVICE_GIDS)
+		async_raise(&ctx->hca, IBV_EVENT_GID_CHANGE, NULL);
+	if (changes & DEVICE_PORT_UP)
+		async_raise(&ctx->hca, IBV_EVENT_PORT_ACTIVE, NULL);
+	if (changes & DEVICE_PORT_DOWN)
+		async_raise(&ctx->hca, IBV_EVENT_PORT_ERR, NULL);
+}
+
+void context_device_changed(struct ibv_device *device, unsigned int changes)
+{
+	pthread_mutex_lock(&open_contexts.lock);
+	for (unsigned int i = 0; i < open_contexts.count; i++)
+		if (open_contexts.contexts[i]->verbs.context.device == device)
+			raise_changes(open_contexts.contexts[i], changes);
+	pthread_mutex_unlock(&open_contexts.lock);
 }
 
 int context_gid_lookup(struct hca_context *ctx, uint8_t index, union ibv_gid *gid,

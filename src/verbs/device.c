@@ -26,6 +26,7 @@ struct soft_device {
 	struct ibv_device ibv;
 	uint8_t growth[GROWTH_ROOM]; /* providers of other hardware look for their ops in here */
 	bool present;
+	unsigned int changes; /* enum device_change, not yet told */
 	struct device_info info;
 	struct ibv_context *cm_context;
 };
@@ -142,7 +143,7 @@ static struct soft_device *add(const char *ifname)
 	return device;
 }
 
-/* link-level facts; false: the interface has just gone */
+/* link-level facts; false: the interface is down or gone */
 static bool update_link(struct soft_device *device, int sock)
 {
 	static const uint8_t no_mac[6];
@@ -150,6 +151,8 @@ static bool update_link(struct soft_device *device, int sock)
 	struct ifreq ifr = { 0 };
 
 	snprintf(ifr.ifr_name, sizeof(ifr.ifr_name), "%s", info->ifname);
+	/* whatever fails below, the interface is not there */
+	info->running = false;
 	if (ioctl(sock, SIOCGIFINDEX, &ifr))
 		return false;
 	info->ifindex = ifr.ifr_ifindex;
@@ -158,7 +161,9 @@ static bool update_link(struct soft_device *device, int sock)
 	info->netdev_mtu = ifr.ifr_mtu;
 	if (ioctl(sock, SIOCGIFFLAGS, &ifr))
 		return false;
-	info->running = (ifr.ifr_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING);
+	if (!(ifr.ifr_flags & IFF_UP))
+		return false;
+	info->running = ifr.ifr_flags & IFF_RUNNING;
 	if (!info->guid) {
 		const uint8_t *mac = ioctl(sock, SIOCGIFHWADDR, &ifr)
 					     ? no_mac
@@ -202,10 +207,12 @@ static int find_gid(const union ibv_gid *gids, const union ibv_gid *gid)
 	return -1;
 }
 
-/* entries keep their index as long as their address is there; new ones take free slots */
-static void update_gids(struct device_info *info, const struct ifaddrs *list)
+/* entries keep their index as long as their address is there; new ones take free slots.
+ * Return: true = something changed */
+static bool update_gids(struct device_info *info, const struct ifaddrs *list)
 {
 	union ibv_gid now[GID_TABLE_LEN] = { 0 }, gid;
+	bool changed = false;
 	int count = 0, slot;
 
 	for (int rank = 0; rank < 3; rank++)
@@ -215,14 +222,32 @@ static void update_gids(struct device_info *info, const struct ifaddrs *list)
 			    find_gid(now, &gid) < 0)
 				now[count++] = gid;
 	for (int i = 0; i < GID_TABLE_LEN; i++)
-		if (!gid_equal(&info->gids[i], &no_gid) && find_gid(now, &info->gids[i]) < 0)
+		if (!gid_equal(&info->gids[i], &no_gid) && find_gid(now, &info->gids[i]) < 0) {
 			info->gids[i] = no_gid;
+			changed = true;
+		}
 	for (int i = 0; i < count; i++) {
 		if (find_gid(info->gids, &now[i]) >= 0)
 			continue;
 		slot = find_gid(info->gids, &no_gid);
 		info->gids[slot] = now[i];
+		changed = true;
 	}
+	return changed;
+}
+
+static void update(struct soft_device *device, const struct ifaddrs *list, int sock)
+{
+	struct device_info *info = &device->info;
+	bool was_running = info->running;
+
+	if (update_gids(info, list))
+		device->changes |= DEVICE_GIDS;
+	device->present =
+		update_link(device, sock) && is_chosen(info->ifname) &&
+		memcmp(info->gids, &(union ibv_gid[GID_TABLE_LEN]){ 0 }, sizeof(info->gids));
+	if (info->running != was_running)
+		device->changes |= info->running ? DEVICE_PORT_UP : DEVICE_PORT_DOWN;
 }
 
 static void refresh_locked(const struct ifaddrs *list, int sock)
@@ -233,13 +258,22 @@ static void refresh_locked(const struct ifaddrs *list, int sock)
 		if ((a->ifa_flags & IFF_UP) && address_to_gid(a->ifa_addr, &gid) &&
 		    is_chosen(a->ifa_name) && !find(a->ifa_name))
 			add(a->ifa_name);
-	for (unsigned int i = 0; i < table.count; i++) {
-		struct soft_device *device = table.devices[i];
+	for (unsigned int i = 0; i < table.count; i++)
+		update(table.devices[i], list, sock);
+}
 
-		update_gids(&device->info, list);
-		device->present = update_link(device, sock) && is_chosen(device->info.ifname) &&
-				  memcmp(device->info.gids, &(union ibv_gid[GID_TABLE_LEN]){ 0 },
-					 sizeof(device->info.gids));
+/* outside the table's lock: events take other locks */
+static void tell_changes(void)
+{
+	unsigned int count = atomic_load(&table.count), changes;
+
+	for (unsigned int i = 0; i < count; i++) {
+		pthread_mutex_lock(&table.lock);
+		changes = table.devices[i]->changes;
+		table.devices[i]->changes = 0;
+		pthread_mutex_unlock(&table.lock);
+		if (changes)
+			context_device_changed(&table.devices[i]->ibv, changes);
 	}
 }
 
@@ -260,6 +294,7 @@ void device_refresh(void)
 		refresh_locked(list, sock);
 		pthread_mutex_unlock(&table.lock);
 		close(sock);
+		tell_changes();
 	}
 	freeifaddrs(list);
 }
@@ -340,24 +375,40 @@ int device_gid_index(struct ibv_device *device, const union ibv_gid *gid)
 	return index;
 }
 
-uint32_t device_ifindex(struct ibv_device *device)
-{
-	return to_device(device)->info.ifindex;
-}
-
+/* never changes */
 const char *device_ifname(struct ibv_device *device)
 {
 	return to_device(device)->info.ifname;
 }
 
+uint32_t device_ifindex(struct ibv_device *device)
+{
+	uint32_t ifindex;
+
+	pthread_mutex_lock(&table.lock);
+	ifindex = to_device(device)->info.ifindex;
+	pthread_mutex_unlock(&table.lock);
+	return ifindex;
+}
+
 enum ibv_mtu device_active_mtu(struct ibv_device *device)
 {
-	return mtu_from_netdev(to_device(device)->info.netdev_mtu);
+	uint32_t netdev_mtu;
+
+	pthread_mutex_lock(&table.lock);
+	netdev_mtu = to_device(device)->info.netdev_mtu;
+	pthread_mutex_unlock(&table.lock);
+	return mtu_from_netdev(netdev_mtu);
 }
 
 __be64 device_guid(struct ibv_device *device)
 {
-	return to_device(device)->info.guid;
+	__be64 guid;
+
+	pthread_mutex_lock(&table.lock);
+	guid = to_device(device)->info.guid;
+	pthread_mutex_unlock(&table.lock);
+	return guid;
 }
 
 struct ibv_context *device_cm_context(struct ibv_device *device)

@@ -43,8 +43,17 @@ struct device_info {
 
 /* what is known of @device now; copied out under the table's lock */
 void device_get_info(struct ibv_device *device, struct device_info *info);
-/* look at the interfaces again: addresses, MTU, state; new devices appear */
+/* look at the interfaces again: addresses, MTU, state; new devices appear, open contexts of changed
+ * ones get their events */
 void device_refresh(void);
+
+enum device_change { DEVICE_GIDS = 1, DEVICE_PORT_UP = 2, DEVICE_PORT_DOWN = 4 };
+
+/* raise the events of @changes on all open contexts of @device */
+void context_device_changed(struct ibv_device *device, unsigned int changes);
+
+/* monitor.c: call device_refresh() whenever interfaces or addresses change, from now on */
+void monitor_start(void);
 /* Return: 0, EINVAL (no such index, or its slot is empty) */
 int device_get_gid(struct ibv_device *device, uint32_t index, union ibv_gid *gid,
 		   uint32_t *ifindex);

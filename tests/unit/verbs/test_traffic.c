@@ -92,6 +92,133 @@ static void bad_posts(void **state)
 	rc_pair_close(&pair);
 }
 
+/* V7: the data are taken when the WR is posted */
+static void inline_data(void **state)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct rc_pair pair;
+	uint32_t lengths[4];
+
+	rc_pair_open(&pair);
+	assert_int_equal(softhca_ibv_query_qp(pair.qp[0], &attr, IBV_QP_CAP, &init), 0);
+	lengths[0] = 0;
+	lengths[1] = 1;
+	lengths[2] = init.cap.max_inline_data;
+	lengths[3] = init.cap.max_inline_data + 1;
+	for (int i = 0; i < 4; i++) {
+		uint8_t data[HCA_MAX_INLINE + 1], *dst = pair.buffer;
+		uint32_t first = lengths[i] / 3;
+		struct ibv_sge sge[2] = { { (uintptr_t)data, first, 0 },
+					  { (uintptr_t)data + first, lengths[i] - first, 0 } };
+		struct ibv_send_wr wr = { .sg_list = sge,
+					  .num_sge = 2,
+					  .opcode = IBV_WR_SEND,
+					  .send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED },
+				   *bad = NULL;
+		int ret;
+
+		fill(data, sizeof(data), (uint8_t)i);
+		assert_int_equal(post_recv(pair.qp[1], i, pair.mr, dst, sizeof(data)), 0);
+		ret = ibv_post_send(pair.qp[0], &wr, &bad);
+		if (i == 3) {
+			assert_int_equal(ret, EINVAL);
+			assert_ptr_equal(bad, &wr);
+			break;
+		}
+		assert_int_equal(ret, 0);
+		memset(data, 0xee, sizeof(data));
+		assert_int_equal(poll_one(pair.cq[1]).byte_len, lengths[i]);
+		assert_int_equal(poll_one(pair.cq[0]).status, IBV_WC_SUCCESS);
+		fill(data, sizeof(data), (uint8_t)i);
+		assert_memory_equal(dst, data, lengths[i]);
+	}
+	rc_pair_close(&pair);
+}
+
+/* the buffer of a multi-packet WR holds at least one packet of the path MTU */
+static void mp_wr_buffer_below_the_mtu(void **state)
+{
+	struct rc_pair pair;
+	struct ibv_cq_init_attr_ex cq_attr = { .cqe = 64, .wc_flags = IBV_WC_EX_WITH_MP_WR };
+	struct ibv_qp_init_attr_ext init = {
+		.mp_wr = { 2048, 64 },
+		.base = { .cap = { 1, 4, 1, 1, 0 },
+			  .qp_type = IBV_QPT_RC,
+			  .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_MP_WR },
+	};
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_cq_ex *cq;
+	struct ibv_qp *qp;
+
+	rc_pair_open(&pair);
+	cq = ibv_create_cq_ex(pair.context, &cq_attr);
+	init.base.pd = pair.pd;
+	init.base.send_cq = init.base.recv_cq = ibv_cq_ex_to_cq(cq);
+	qp = create_qp_ex(pair.context, &init.base);
+	assert_non_null(qp);
+	assert_int_equal(softhca_ibv_modify_qp(qp, &attr,
+					       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+						       IBV_QP_ACCESS_FLAGS),
+			 0);
+	attr = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_4096,
+		.dest_qp_num = 5,
+		.ah_attr = { .is_global = 1, .port_num = 1 },
+	};
+	attr.ah_attr.grh.sgid_index = (uint8_t)loopback_gid_index(pair.context);
+	softhca_ibv_query_gid(pair.context, 1, attr.ah_attr.grh.sgid_index, &attr.ah_attr.grh.dgid);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(softhca_ibv_modify_qp(qp, &attr,
+						       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+							       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+							       IBV_QP_MAX_DEST_RD_ATOMIC |
+							       IBV_QP_MIN_RNR_TIMER),
+				 i ? 0 : EINVAL);
+		attr.path_mtu = IBV_MTU_2048;
+	}
+	assert_int_equal(softhca_ibv_destroy_qp(qp), 0);
+	assert_int_equal(softhca_ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+	rc_pair_close(&pair);
+}
+
+/* V25: an RKEY that was invalidated by a SEND is no good any more, the LKEY is */
+static void send_with_invalidate(void **state)
+{
+	struct rc_pair pair;
+	struct ibv_mr *window;
+	struct ibv_send_wr wr = { .wr_id = 1, .opcode = IBV_WR_SEND_WITH_INV }, *bad;
+	struct ibv_sge sge;
+	struct ibv_wc wc;
+
+	rc_pair_open(&pair);
+	window = softhca_ibv_reg_mr(pair.pd, pair.buffer, 4096,
+				    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	assert_int_equal(post_recv(pair.qp[1], 7, window, pair.buffer, 64), 0);
+	wr.invalidate_rkey = window->rkey;
+	assert_int_equal(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+	wc = poll_one(pair.cq[1]);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.wc_flags, IBV_WC_WITH_INV);
+	assert_int_equal(wc.invalidated_rkey, window->rkey);
+	sge = (struct ibv_sge){ (uintptr_t)pair.buffer + 8192, 8, pair.mr->lkey };
+	wr = (struct ibv_send_wr){
+		.wr_id = 2,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = { (uintptr_t)pair.buffer, window->rkey },
+	};
+	assert_int_equal(ibv_post_send(pair.qp[0], &wr, &bad), 0);
+	wc = poll_one(pair.cq[0]);
+	assert_int_equal(wc.wr_id, 2);
+	assert_int_equal(wc.status, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(softhca_ibv_dereg_mr(window), 0);
+	rc_pair_close(&pair);
+}
+
 /* ---- ibv_wr_* -------------------------------------------------------------------- */
 
 /* QP 0 of the pair anew, with send_ops_flags */
@@ -395,6 +522,9 @@ int main(void)
 		cmocka_unit_test(pingpong),
 		cmocka_unit_test(batch_polling),
 		cmocka_unit_test(bad_posts),
+		cmocka_unit_test(inline_data),
+		cmocka_unit_test(send_with_invalidate),
+		cmocka_unit_test(mp_wr_buffer_below_the_mtu),
 		cmocka_unit_test(wr_operations),
 		cmocka_unit_test(wr_errors),
 		cmocka_unit_test(wr_all_or_nothing),
