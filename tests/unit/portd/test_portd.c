@@ -516,6 +516,31 @@ static void daemon_and_client_killed(void)
 	check_data(&c, 2);
 }
 
+/* daemons that die while they take over: nobody loses a socket or a slot */
+static void daemons_killed_early(void)
+{
+	struct worker w[4];
+
+	for (int i = 0; i < 4; i++) {
+		w[i] = start_client();
+		CHECK_EQUAL(listen_on(&w[i], SERVICE + (uint64_t)i, any), 0);
+	}
+	for (int round = 0; round < 30; round++) {
+		pid_t pid = daemon_pid();
+
+		if (pid)
+			kill(pid, SIGKILL);
+		check_data(&w[round % 4], (uint8_t)(round + 1));
+		usleep((useconds_t)(round * 7919 % 60) * 1000);
+	}
+	for (int i = 0; i < 4; i++) {
+		CHECK_EQUAL(listen_on(&w[i], SERVICE + 10 + (uint64_t)i, any), 0);
+		CHECK_EQUAL(tell(&w[i], (struct command){ .op = OP_SLOT }), w[i].slot);
+		check_data(&w[i], (uint8_t)(i + 1));
+		check_relay(&w[i], &w[(i + 1) % 4], SERVICE + (uint64_t)((i + 1) % 4), loopback4);
+	}
+}
+
 /* messages for a client that is slow to find the new daemon wait for it, neither lost nor
  * answered in its place */
 static void slow_to_return(void)
@@ -923,6 +948,28 @@ static void bad_messages(void)
 	check_relay(&a, &a, SERVICE, loopback4);
 }
 
+static void nothing_leaks(void)
+{
+	struct worker a, b;
+	int descriptors[2];
+
+	setenv("SOFTHCA_PORTD_TIMEWAIT_MS", "0", 1);
+	a = start_client();
+	b = start_client();
+	CHECK_EQUAL(tell(&b, (struct command){ .op = OP_DISCONNECT }), 0);
+	usleep(100000); /* a's GROUP has come */
+	descriptors[0] = count_descriptors(daemon_pid());
+	descriptors[1] = count_descriptors(b.pid);
+	for (int i = 0; i < 200; i++) {
+		CHECK_EQUAL(tell(&b, (struct command){ .op = OP_CONNECT }), 0);
+		CHECK_EQUAL(tell(&b, (struct command){ .op = OP_DISCONNECT }), 0);
+	}
+	usleep(100000);
+	CHECK_EQUAL(count_descriptors(daemon_pid()), descriptors[0]);
+	CHECK_EQUAL(count_descriptors(b.pid), descriptors[1]);
+	check_data(&a, 1);
+}
+
 static void listen_limit(void)
 {
 	struct worker a = start_client();
@@ -962,6 +1009,7 @@ NAMESPACE_TEST(two_at_once)
 NAMESPACE_TEST(leaves_with_last_client)
 NAMESPACE_TEST(daemon_killed)
 NAMESPACE_TEST(daemon_and_client_killed)
+NAMESPACE_TEST(daemons_killed_early)
 NAMESPACE_TEST(slow_to_return)
 NAMESPACE_TEST(few_descriptors)
 NAMESPACE_TEST(daemon_terminated)
@@ -973,6 +1021,7 @@ NAMESPACE_TEST(port_taken)
 NAMESPACE_TEST(without_ipv6)
 NAMESPACE_TEST(link_local)
 NAMESPACE_TEST(bad_messages)
+NAMESPACE_TEST(nothing_leaks)
 NAMESPACE_TEST(listen_limit)
 NAMESPACE_TEST(silent_client)
 
@@ -1022,6 +1071,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_leaves_with_last_client),
 		cmocka_unit_test(test_daemon_killed),
 		cmocka_unit_test(test_daemon_and_client_killed),
+		cmocka_unit_test(test_daemons_killed_early),
 		cmocka_unit_test(test_slow_to_return),
 		cmocka_unit_test(test_few_descriptors),
 		cmocka_unit_test(test_daemon_terminated),
@@ -1033,6 +1083,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_without_ipv6),
 		cmocka_unit_test(test_link_local),
 		cmocka_unit_test(test_bad_messages),
+		cmocka_unit_test(test_nothing_leaks),
 		cmocka_unit_test(test_listen_limit),
 		cmocka_unit_test(test_silent_client),
 		cmocka_unit_test(test_system_daemon),
