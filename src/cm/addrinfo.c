@@ -72,11 +72,15 @@ out_free:
 	return NULL;
 }
 
+/* the family to ask for: a wish, unless RAI_FAMILY makes it a condition */
 static int ip_family(const struct rdma_addrinfo *hints)
 {
-	if (!hints || !(hints->ai_flags & RAI_FAMILY || hints->ai_family))
+	if (!hints)
 		return AF_UNSPEC;
-	return hints->ai_family;
+	if (hints->ai_flags & RAI_FAMILY || hints->ai_family == AF_INET ||
+	    hints->ai_family == AF_INET6)
+		return hints->ai_family;
+	return AF_UNSPEC;
 }
 
 /* like getaddrinfo() these are, but stock answers -1 and errno for what is not EAI_* */

@@ -87,9 +87,12 @@ static void fill_param(struct rdma_conn_param *param, const struct cm_conn *conn
 int event_post(struct cm_id *id, struct cm_id *listener, enum rdma_cm_event_type type, int status,
 	       const struct cm_conn *conn, const void *private_data, uint8_t private_len)
 {
-	struct event *event = calloc(1, sizeof(*event));
-	struct cm_channel *channel;
+	struct rdma_event_channel *channel = listener ? listener->id.channel : id->id.channel;
+	struct event *event;
 
+	if (!channel)
+		return -ENOENT; /* destroyed by the application: nobody to tell */
+	event = calloc(1, sizeof(*event));
 	if (!event) {
 		log_error("out of memory: a connection event is lost");
 		return -ENOMEM;
@@ -106,17 +109,19 @@ int event_post(struct cm_id *id, struct cm_id *listener, enum rdma_cm_event_type
 		event->event.param.conn.private_data = event->private_data;
 		event->event.param.conn.private_data_len = private_len;
 	}
-	channel = to_channel(event->counted_for->id.channel);
-	list_add_tail(&channel->events, &event->node);
-	channel_signal(channel);
+	list_add_tail(&to_channel(channel)->events, &event->node);
+	channel_signal(to_channel(channel));
 	return 0;
 }
 
 void event_purge(struct cm_id *id)
 {
-	struct cm_channel *channel = to_channel(id->id.channel);
+	struct cm_channel *channel;
 	struct list_node *pos, *tmp;
 
+	if (!id->id.channel)
+		return;
+	channel = to_channel(id->id.channel);
 	list_for_each_safe(pos, tmp, &channel->events) {
 		struct event *event = list_entry(pos, struct event, node);
 
@@ -223,10 +228,25 @@ struct rdma_event_channel *softhca_rdma_create_event_channel(void)
 	return &channel->channel;
 }
 
+/* ids that still have the channel end with it, as they do when a process closes its descriptor */
 void softhca_rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
-	if (channel)
-		channel_free(to_channel(channel));
+	struct list_node *pos;
+
+	if (!channel)
+		return;
+	cm_lock();
+	list_for_each(pos, cm_ids()) {
+		struct cm_id *id = list_entry(pos, struct cm_id, node);
+
+		if (id->id.channel != channel || id->listener)
+			continue;
+		id_abandon(id);
+		event_purge(id); /* frees requests, never @id itself */
+		id->id.channel = NULL;
+	}
+	cm_unlock();
+	channel_free(to_channel(channel));
 }
 
 int softhca_rdma_migrate_id(struct rdma_cm_id *rdma_id, struct rdma_event_channel *channel)
@@ -236,7 +256,7 @@ int softhca_rdma_migrate_id(struct rdma_cm_id *rdma_id, struct rdma_event_channe
 	struct list_node *pos, *tmp;
 	bool was_sync;
 
-	if (!rdma_id)
+	if (!rdma_id || !rdma_id->channel)
 		return cm_error(EINVAL);
 	id = to_cm_id(rdma_id);
 	if (!channel) {

@@ -81,15 +81,22 @@ int softhca_rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id
 	return 0;
 }
 
+void id_abandon(struct cm_id *id)
+{
+	list_del(&id->listen_node);
+	if (!id->conn)
+		return;
+	cm_conn_destroy(id->conn, clock_ns());
+	id->conn = NULL;
+	cm_kick();
+}
+
 void id_free(struct cm_id *id)
 {
 	list_del(&id->node);
 	if (id->listener)
 		id->listener->pending--;
-	if (id->conn) {
-		cm_conn_destroy(id->conn, clock_ns());
-		cm_kick();
-	}
+	id_abandon(id);
 	free(id->id.route.path_rec);
 	free(id->ep_attr);
 	free(id);
@@ -112,12 +119,7 @@ int softhca_rdma_destroy_id(struct rdma_cm_id *rdma_id)
 		rdma_id->event = NULL;
 	}
 	cm_lock();
-	if (id->conn) {
-		/* no event may follow the purge */
-		cm_conn_destroy(id->conn, clock_ns());
-		id->conn = NULL;
-		cm_kick();
-	}
+	id_abandon(id); /* no event may follow the purge */
 	event_purge(id);
 	while (id->unacked)
 		cm_wait();

@@ -109,6 +109,8 @@ struct cm_id *id_new(struct rdma_event_channel *channel, void *context, enum rdm
 		     enum ibv_qp_type qp_type);
 /* give a request its own channel (sync) or leave it on its listener's. Lock held */
 int id_make_sync(struct cm_id *id);
+/* no more requests, no more connection; the id itself stays. Lock held */
+void id_abandon(struct cm_id *id);
 /* last step of destruction. Lock held */
 void id_free(struct cm_id *id);
 

@@ -424,6 +424,32 @@ static void channel_descriptor(void)
 }
 NAMESPACE_TEST(channel_descriptor)
 
+/* programs destroy the channel first; its ids end as at a close() */
+static void channel_destroyed_first(void)
+{
+	struct rdma_event_channel *channel = new_channel();
+	struct rdma_cm_id *listener = listen_at(channel, ipv4("127.0.0.1", PORT), 2);
+	struct side client = { 0 }, server = { 0 }, waiting = { 0 };
+	struct rdma_conn_param param = conn_param(NULL, 0);
+
+	connected_pair(channel, listener, &client, &server, ipv4("127.0.0.1", PORT));
+	client_start(&waiting, ipv4("127.0.0.1", PORT));
+	give_qp(&waiting);
+	CHECK_EQUAL(softhca_rdma_connect(waiting.id, &param), 0);
+	for (int i = 0; i < 1000 && !is_readable(channel); i++)
+		usleep(1000);
+	softhca_rdma_destroy_event_channel(channel);
+	expect(client.channel, RDMA_CM_EVENT_DISCONNECTED, 0);
+	expect(waiting.channel, RDMA_CM_EVENT_REJECTED, 28);
+	CHECK_EQUAL(softhca_rdma_disconnect(server.id), -1);
+	CHECK_EQUAL(errno, EINVAL);
+	side_end(&server);
+	side_end(&client);
+	side_end(&waiting);
+	CHECK_EQUAL(softhca_rdma_destroy_id(listener), 0);
+}
+NAMESPACE_TEST(channel_destroyed_first)
+
 /* ---- QPs that the CM does not make ---- */
 
 static void qp_of_the_application(void)
@@ -669,6 +695,7 @@ int main(void)
 		cmocka_unit_test(test_addresses_in_use),
 		cmocka_unit_test(test_unreachable_destination),
 		cmocka_unit_test(test_channel_descriptor),
+		cmocka_unit_test(test_channel_destroyed_first),
 		cmocka_unit_test(test_qp_of_the_application),
 		cmocka_unit_test(test_qp_destroyed_behind_the_id),
 		cmocka_unit_test(test_own_cqs),
