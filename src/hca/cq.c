@@ -32,6 +32,8 @@ static void set_tail(struct hca_cq *cq, uint32_t tail)
 
 int cq_init(struct hca_cq *cq, struct hca_context *ctx, uint32_t entries)
 {
+	pthread_mutexattr_t attr;
+
 	if (!entries || entries > HCA_MAX_CQE)
 		return EINVAL;
 	memset(cq, 0, sizeof(*cq));
@@ -40,13 +42,16 @@ int cq_init(struct hca_cq *cq, struct hca_context *ctx, uint32_t entries)
 	cq->ring = calloc(cq->size, sizeof(*cq->ring));
 	if (!cq->ring)
 		return ENOMEM;
-	pthread_spin_init(&cq->lock, PTHREAD_PROCESS_PRIVATE);
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+	pthread_mutex_init(&cq->lock, &attr);
+	pthread_mutexattr_destroy(&attr);
 	return 0;
 }
 
 void cq_free(struct hca_cq *cq)
 {
-	pthread_spin_destroy(&cq->lock);
+	pthread_mutex_destroy(&cq->lock);
 	free(cq->ring);
 	cq->ring = NULL;
 }
@@ -63,10 +68,10 @@ int cq_resize(struct hca_cq *cq, uint32_t entries)
 	if (!ring)
 		return ENOMEM;
 
-	pthread_spin_lock(&cq->lock);
+	pthread_mutex_lock(&cq->lock);
 	count = cq->tail - cq->head;
 	if (count > size) {
-		pthread_spin_unlock(&cq->lock);
+		pthread_mutex_unlock(&cq->lock);
 		free(ring);
 		return EINVAL;
 	}
@@ -77,7 +82,7 @@ int cq_resize(struct hca_cq *cq, uint32_t entries)
 	cq->size = size;
 	set_head(cq, 0);
 	set_tail(cq, count);
-	pthread_spin_unlock(&cq->lock);
+	pthread_mutex_unlock(&cq->lock);
 	free(old);
 	return 0;
 }
@@ -88,11 +93,11 @@ static void overrun(struct hca_cq *cq)
 
 	counter_inc(CNT_CQ_OVERRUN);
 	if (cq->ignore_overrun) {
-		pthread_spin_unlock(&cq->lock);
+		pthread_mutex_unlock(&cq->lock);
 		return;
 	}
 	cq->overrun = true;
-	pthread_spin_unlock(&cq->lock);
+	pthread_mutex_unlock(&cq->lock);
 	if (!first)
 		return;
 	log_debug("CQ overrun: %u entries are too few for what was posted", cq->size);
@@ -103,7 +108,7 @@ void cq_push(struct hca_cq *cq, const struct cqe *cqe, bool solicited)
 {
 	bool notify = false;
 
-	pthread_spin_lock(&cq->lock);
+	pthread_mutex_lock(&cq->lock);
 	if (cq->tail - cq->head == cq->size) {
 		overrun(cq);
 		return;
@@ -115,7 +120,7 @@ void cq_push(struct hca_cq *cq, const struct cqe *cqe, bool solicited)
 		cq->armed = CQ_NOT_ARMED;
 		notify = cq->notify != NULL;
 	}
-	pthread_spin_unlock(&cq->lock);
+	pthread_mutex_unlock(&cq->lock);
 	if (notify)
 		cq->notify(cq);
 }
@@ -124,7 +129,7 @@ int cq_take(struct hca_cq *cq, struct cqe *cqes, int count)
 {
 	int n = 0;
 
-	pthread_spin_lock(&cq->lock);
+	pthread_mutex_lock(&cq->lock);
 	while (n < count && cq->head != cq->tail) {
 		cqes[n] = *slot(cq, cq->head);
 		set_head(cq, cq->head + 1);
@@ -135,7 +140,7 @@ int cq_take(struct hca_cq *cq, struct cqe *cqes, int count)
 	/* what came in before the overrun is still good; the error shows when it has been read */
 	if (!n && count > 0 && cq->overrun)
 		n = -EIO;
-	pthread_spin_unlock(&cq->lock);
+	pthread_mutex_unlock(&cq->lock);
 	return n;
 }
 
@@ -147,13 +152,13 @@ bool cq_is_empty(const struct hca_cq *cq)
 
 void cq_arm(struct hca_cq *cq, bool solicited_only)
 {
-	pthread_spin_lock(&cq->lock);
+	pthread_mutex_lock(&cq->lock);
 	/* a request for the next completion is not weakened by one for solicited ones */
 	if (!solicited_only)
 		cq->armed = CQ_ARMED_NEXT;
 	else if (cq->armed == CQ_NOT_ARMED)
 		cq->armed = CQ_ARMED_SOLICITED;
-	pthread_spin_unlock(&cq->lock);
+	pthread_mutex_unlock(&cq->lock);
 }
 
 /*
@@ -172,7 +177,7 @@ void cq_purge(struct hca_cq *cq, uint32_t qp_num, const struct recv_queue *rq)
 {
 	uint32_t kept;
 
-	pthread_spin_lock(&cq->lock);
+	pthread_mutex_lock(&cq->lock);
 	kept = cq->head;
 	for (uint32_t n = cq->head; n != cq->tail; n++) {
 		struct cqe *cqe = slot(cq, n);
@@ -191,7 +196,7 @@ void cq_purge(struct hca_cq *cq, uint32_t qp_num, const struct recv_queue *rq)
 		kept++;
 	}
 	set_tail(cq, kept);
-	pthread_spin_unlock(&cq->lock);
+	pthread_mutex_unlock(&cq->lock);
 }
 
 void cqe_to_wc(const struct cqe *cqe, struct ibv_wc *wc)
