@@ -61,9 +61,9 @@ class Guest:
             return False
 
     def die(self):
-        """power off without a word to anyone"""
+        """power off without a word to anyone, nor a sync"""
         try:
-            vmctl.guest_exec(self.base, "poweroff -f", 2)
+            vmctl.guest_exec(self.base, "poweroff -nf", 2)
         except (TimeoutError, OSError):
             pass
         wait_for(lambda: not self.alive() or self.reap(), 10, "guest %s goes" % self.name)
@@ -147,8 +147,13 @@ class Lab(Bench):
 
     def clean(self):
         for guest in self.guests:
-            if guest.alive():
+            try:
                 guest.clean()
+            except Failure as e:
+                print("starting guest %s again: %s" % (guest.name, str(e).splitlines()[0]), flush=True)
+                guest.stop()
+                guest.boot()
+                guest.booted()
 
     def close(self, keep=False):
         self.stop_all()
