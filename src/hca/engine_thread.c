@@ -123,6 +123,7 @@ static void step_back(struct driver *d)
 	if (atomic_load(&engine->handed_over))
 		atomic_store(&engine->thread_in_charge, true);
 	d->polls_seen = atomic_load(&engine->app_polls);
+	d->window_start_ns = clock_ns();
 }
 
 static void drive(struct driver *d)
@@ -153,19 +154,26 @@ static void take_charge(struct driver *d)
 static void stand_by(struct driver *d)
 {
 	struct engine *engine = d->engine;
+	uint64_t polls;
 
-	sleep_until(engine, NULL, 0, clock_ns() + STANDBY_NS);
+	sleep_until(engine, NULL, 0, d->window_start_ns + STANDBY_NS);
 	if (atomic_load(&engine->handed_over)) {
 		take_charge(d);
 		return;
 	}
-	if (atomic_load(&engine->app_polls) == d->polls_seen) {
+	if (clock_ns() < d->window_start_ns + STANDBY_NS) { /* a kick */
+		drive_once(d);
+		return;
+	}
+	polls = atomic_load(&engine->app_polls);
+	if (polls == d->polls_seen) {
 		take_charge(d);
 		if (drive_once(d))
 			d->sticky_until_ns = clock_ns() + STICKY_NS;
 		return;
 	}
-	d->polls_seen = atomic_load(&engine->app_polls);
+	d->polls_seen = polls;
+	d->window_start_ns = clock_ns();
 }
 
 static void *thread_main(void *arg)

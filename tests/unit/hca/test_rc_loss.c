@@ -585,6 +585,58 @@ static void test_window_adapts(void **state)
 	pair_close(&pair);
 }
 
+/* a timeout: one packet finds out whether anybody is there, the rest follows its ACK */
+static void test_timeout_probes(void **state)
+{
+	struct pair pair;
+	struct dropper d = { .opcode = OP_WRITE_ONLY, .count = 11 };
+
+	pair_open(&pair, NULL);
+	set_dropper(pair.a.link, &d);
+	for (unsigned int i = 0; i < 10; i++)
+		post(&pair.a, IBV_WR_RDMA_WRITE, i, 0, 8, &pair.b, 0, IBV_SEND_SIGNALED);
+	settle(&pair);
+	assert_int_equal(pair.a.link->log_count, 10);
+	advance(&pair, TIMEOUT_14_NS + 1);
+	assert_int_equal(pair.a.link->log_count, 11);
+	assert_true(pair.a.link->log[10].ack_req);
+	advance(&pair, TIMEOUT_14_NS + 1);
+	assert_int_equal(pair.a.link->log_count, 21);
+	for (unsigned int i = 0; i < 10; i++)
+		expect_cqe(&pair.a, i, IBV_WC_SUCCESS);
+	pair_close(&pair);
+}
+
+/* a QP whose peer does not answer fills the window: the others go on */
+static void test_silent_peer_holds_nobody_up(void **state)
+{
+	struct pair pair;
+	struct hca_qp *a, *b, *first;
+	struct setup setup = { .window = 64 << 10 };
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+
+	pair_open(&pair, &setup);
+	pair_connect(&pair, &setup, &a, &b);
+	assert_int_equal(qp_modify(b, &reset, IBV_QP_STATE, gid_lookup), 0);
+	first = pair.a.qp;
+	pair.a.qp = a;
+	post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 1 << 20, &pair.b, 0, IBV_SEND_SIGNALED);
+	settle(&pair);
+	pair.a.qp = first;
+	fill(&pair.a, 0, 100000, 1);
+	post(&pair.a, IBV_WR_RDMA_WRITE, 2, 0, 100000, &pair.b, 0, IBV_SEND_SIGNALED);
+	settle(&pair);
+	expect_cqe(&pair.a, 2, IBV_WC_SUCCESS);
+	assert_memory_equal(pair.b.buffer, pair.a.buffer, 100000);
+	for (unsigned int i = 0; i < 10; i++)
+		advance(&pair, TIMEOUT_14_NS + 1);
+	expect_cqe(&pair.a, 1, IBV_WC_RETRY_EXC_ERR);
+	assert_int_equal(pair.a.qp->peer->in_flight, 0);
+	qp_destroy(a);
+	qp_destroy(b);
+	pair_close(&pair);
+}
+
 /* T23: a QP goes away while it repeats packets */
 static void test_destroy_while_retransmitting(void **state)
 {
@@ -643,6 +695,8 @@ int main(void)
 		cmocka_unit_test(test_bogus_responses),
 		cmocka_unit_test(test_inline_again),
 		cmocka_unit_test(test_ack_after_going_back),
+		cmocka_unit_test(test_timeout_probes),
+		cmocka_unit_test(test_silent_peer_holds_nobody_up),
 		cmocka_unit_test(test_window_adapts),
 		cmocka_unit_test(test_destroy_while_retransmitting),
 	};

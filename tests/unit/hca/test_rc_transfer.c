@@ -285,6 +285,25 @@ static void test_ack_rides_behind_data(void **state)
 	pair_close(&pair);
 }
 
+/* ... and it waits one round only, also when something new arrives in each */
+static void test_ack_is_not_put_off_forever(void **state)
+{
+	struct pair pair;
+
+	pair_open(&pair, NULL);
+	for (unsigned int i = 0; i < 4; i++) {
+		post_recv(&pair.b, i, 0, 64);
+		post(&pair.a, IBV_WR_SEND, i, 0, 64, &pair.b, 0, IBV_SEND_SOLICITED);
+		engine_lock(pair.a.engine);
+		engine_progress(pair.a.engine);
+		engine_unlock(pair.a.engine);
+		engine_poll(pair.b.engine);
+		assert_int_equal(pair.b.link->log_count, (i + 1) / 2);
+		assert_true(pair.a.link->log[i].solicited);
+	}
+	pair_close(&pair);
+}
+
 /* SGE lists: data are gathered and scattered across packet boundaries */
 static void test_sge_lists(void **state)
 {
@@ -404,13 +423,21 @@ static void test_comm_est(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_segmentation),   cmocka_unit_test(test_send),
-		cmocka_unit_test(test_write),	       cmocka_unit_test(test_read_in_pieces),
-		cmocka_unit_test(test_read_responses), cmocka_unit_test(test_max_rd_atomic),
-		cmocka_unit_test(test_fence),	       cmocka_unit_test(test_psn_wrap),
-		cmocka_unit_test(test_ack_coalescing), cmocka_unit_test(test_ack_rides_behind_data),
-		cmocka_unit_test(test_sge_lists),      cmocka_unit_test(test_path_mtus),
-		cmocka_unit_test(test_full_link),      cmocka_unit_test(test_comm_est),
+		cmocka_unit_test(test_segmentation),
+		cmocka_unit_test(test_send),
+		cmocka_unit_test(test_write),
+		cmocka_unit_test(test_read_in_pieces),
+		cmocka_unit_test(test_read_responses),
+		cmocka_unit_test(test_max_rd_atomic),
+		cmocka_unit_test(test_fence),
+		cmocka_unit_test(test_psn_wrap),
+		cmocka_unit_test(test_ack_coalescing),
+		cmocka_unit_test(test_ack_rides_behind_data),
+		cmocka_unit_test(test_ack_is_not_put_off_forever),
+		cmocka_unit_test(test_sge_lists),
+		cmocka_unit_test(test_path_mtus),
+		cmocka_unit_test(test_full_link),
+		cmocka_unit_test(test_comm_est),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
