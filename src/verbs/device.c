@@ -139,7 +139,9 @@ static struct soft_device *add(const char *ifname)
 	snprintf(device->ibv.ibdev_path, sizeof(device->ibv.ibdev_path),
 		 "/sys/class/infiniband/softhca_%s", ifname);
 	snprintf(device->info.ifname, sizeof(device->info.ifname), "%s", ifname);
-	table.devices[table.count++] = device;
+	/* device_is_ours() looks without the lock */
+	table.devices[table.count] = device;
+	table.count++;
 	return device;
 }
 

@@ -6,36 +6,42 @@
 #include "hca/engine.h"
 
 int engine_references, engine_requests;
+bool engine_has_thread;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct engine *engine;
 
 /* instead of the port daemon's (src/portd/engine_default.c) */
 int engine_get_default(struct engine **out)
 {
 	struct link_mem *a, *b;
-	int ret;
+	int ret = 0;
 
+	pthread_mutex_lock(&lock);
 	engine_requests++;
 	if (!engine_references) {
 		link_mem_create(&a, &b);
 		b->peer = NULL;
 		link_destroy(&b->link);
 		a->peer = a;
-		ret = engine_create(&engine, &a->link, 1, false);
-		if (ret)
-			return ret;
+		ret = engine_create(&engine, &a->link, 1, engine_has_thread);
 	}
-	engine_references++;
-	*out = engine;
-	return 0;
+	if (!ret) {
+		engine_references++;
+		*out = engine;
+	}
+	pthread_mutex_unlock(&lock);
+	return ret;
 }
 
 void engine_put(struct engine *which)
 {
+	pthread_mutex_lock(&lock);
 	assert_ptr_equal(which, engine);
 	if (!--engine_references) {
 		engine_destroy(engine);
 		engine = NULL;
 	}
+	pthread_mutex_unlock(&lock);
 }
 
 struct ibv_context *open_loopback(void)

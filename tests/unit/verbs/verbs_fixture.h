@@ -8,6 +8,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,6 +23,8 @@
 
 /* references to the process's engine that are held now, and how often it was asked for */
 extern int engine_references, engine_requests;
+/* engines that are made from now on have their thread; the link still wakes nobody */
+extern bool engine_has_thread;
 
 /* softhca_lo, opened */
 struct ibv_context *open_loopback(void);
