@@ -526,6 +526,7 @@ static void test_remap(void **state)
 static void test_used_queue(void **state)
 {
 	for (uint16_t served = 0; served < 20; served++) {
+		uint64_t bad = counter_get(CNT_NVMF_BAD_CQE);
 		struct fixture f;
 		struct nvme_sqe sqe;
 
@@ -551,6 +552,7 @@ static void test_used_queue(void **state)
 		mock_answer(&f, mock_take(&f).cid, 0);
 		fake_settle(f.qp);
 		assert_int_equal(f.qp->response_count, served + 1);
+		assert_int_equal(counter_get(CNT_NVMF_BAD_CQE), bad);
 		expect_idle(&f);
 		fixture_close(&f);
 	}
