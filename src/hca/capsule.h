@@ -26,7 +26,8 @@ struct capsule_ops {
 	enum capsule_verdict (*first)(struct hca_qp *qp, const struct packet *p);
 	/* later packets of a message whose first was TAKEN */
 	enum capsule_verdict (*next)(struct hca_qp *qp, const struct packet *p);
-	/* the QP entered ERR or RESET, or is destroyed: after this no hidden WR may be posted */
+	/* the QP entered ERR or RESET, or is destroyed: after this no hidden WR may be posted. Comes
+	 * before the done() calls of the WRs that are flushed, and again with RESET or destruction */
 	void (*qp_down)(struct hca_qp *qp);
 	/* the hidden lane has room again after qp_post_hidden() returned -EAGAIN */
 	void (*room)(struct hca_qp *qp);

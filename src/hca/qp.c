@@ -179,6 +179,8 @@ void qp_destroy(struct hca_qp *qp)
 
 	engine_lock(engine);
 	qp_enter_reset(qp);
+	list_del(&qp->tx_node);
+	list_del(&qp->ack_node);
 	engine_qpn_free(engine, qp->qpn);
 	engine_timer_unreserve(engine, 1);
 	detach(qp);
@@ -425,8 +427,8 @@ static int post_one(struct hca_qp *qp, const struct ibv_send_wr *wr)
  * waits for company, up to one super-packet's worth */
 static bool is_due(const struct hca_qp *qp)
 {
-	return requester_is_idle(qp) || qp->req.deferred_bytes >= TX_BURST_BYTES ||
-	       qp->req.deferred_packets >= TX_BURST_PACKETS / 2;
+	return requester_is_idle(qp) || qp->req.deferred_bytes >= DEFER_BYTES ||
+	       qp->req.deferred_packets >= DEFER_PACKETS;
 }
 
 int qp_post_send(struct hca_qp *qp, const struct ibv_send_wr *wr, const struct ibv_send_wr **bad_wr)

@@ -10,9 +10,14 @@
 #include "hca/qp.h"
 #include "hca/send_queue.h"
 
-/* one turn of a QP in a round of the engine: about one super-packet each way */
-#define TX_BURST_BYTES	 (64U << 10)
-#define TX_BURST_PACKETS 128U
+/* one turn of a QP in a round of the engine: a few super-packets, so that the runs of equal packets
+ * that the link makes of them are long, and what is left over is little */
+#define TX_BURST_BYTES	 (256U << 10)
+#define TX_BURST_PACKETS 512U
+
+/* posts wait for company up to one super-packet's worth */
+#define DEFER_BYTES   (60U << 10)
+#define DEFER_PACKETS 64U
 
 /* what a packet costs a receive buffer beside its payload, bytes */
 #define PACKET_OVERHEAD 128U

@@ -291,8 +291,8 @@ void requester_posted(struct hca_qp *qp, struct send_wqe *wqe)
 	wqe->packets = (uint32_t)MAX(div_round_up(wqe->length, qp->mtu), 1ULL);
 	wqe->first_psn = req->post_psn;
 	req->post_psn = psn_add(req->post_psn, wqe->packets);
-	req->deferred_packets = MIN(req->deferred_packets + wqe->packets, TX_BURST_PACKETS);
-	req->deferred_bytes += MIN(wqe->length, TX_BURST_BYTES - req->deferred_bytes);
+	req->deferred_packets = MIN(req->deferred_packets + wqe->packets, DEFER_PACKETS);
+	req->deferred_bytes += MIN(wqe->length, DEFER_BYTES - req->deferred_bytes);
 }
 
 /* The WQE at sq.next cannot be sent. Earlier ones complete first */

@@ -452,7 +452,7 @@ static uint8_t response_opcode(const struct read_resource *read)
 	return last ? OP_READ_RESPONSE_LAST : OP_READ_RESPONSE_MIDDLE;
 }
 
-static enum tx_result send_response(struct hca_qp *qp, struct read_resource *read)
+static enum tx_result send_response(struct hca_qp *qp, struct read_resource *read, uint32_t *sent)
 {
 	uint64_t offset = (uint64_t)read->next * qp->mtu;
 	uint32_t len = (uint32_t)MIN(read->end_offset - offset, qp->mtu);
@@ -486,6 +486,7 @@ static enum tx_result send_response(struct hca_qp *qp, struct read_resource *rea
 	}
 	if (link_queue(qp->engine->link, &qp->flow, &p, &iov, len ? 1 : 0))
 		return TX_LINK_FULL;
+	*sent += len + PACKET_OVERHEAD;
 	if (++read->next == read->end) {
 		read->active = false;
 		qp->resp.reads_active--;
@@ -495,7 +496,7 @@ static enum tx_result send_response(struct hca_qp *qp, struct read_resource *rea
 
 enum tx_result responder_transmit(struct hca_qp *qp)
 {
-	uint32_t bytes = 0;
+	uint32_t sent = 0;
 
 	while (qp->resp.reads_active) {
 		struct read_resource *read = oldest_active_read(qp);
@@ -503,12 +504,11 @@ enum tx_result responder_transmit(struct hca_qp *qp)
 		while (read->active) {
 			enum tx_result result;
 
-			if (bytes >= TX_BURST_BYTES)
+			if (sent >= TX_BURST_BYTES)
 				return TX_MORE;
-			result = send_response(qp, read);
+			result = send_response(qp, read, &sent);
 			if (result != TX_MORE)
 				return result;
-			bytes += qp->mtu;
 		}
 	}
 	return TX_IDLE;
