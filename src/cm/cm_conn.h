@@ -125,8 +125,9 @@ struct cm_conn {
 	uint64_t response_timeout_ns; /* largest interval between repetitions */
 	uint64_t interval_ns;
 	unsigned int repetitions;
-	uint64_t deadline_ns; /* 0 = no timer */
-	bool was_connected;   /* timewait ends with an event */
+	unsigned int refusals; /* REJs for an unknown service ID that were not believed */
+	uint64_t deadline_ns;  /* 0 = no timer */
+	bool was_connected;    /* timewait ends with an event */
 };
 
 /* what both sides say about themselves */

@@ -13,6 +13,9 @@
 
 /* our MRA: 69 s, what Linux asks for; a peer's is obeyed up to as much */
 #define MRA_SERVICE_TIMEOUT 24
+/* a refusal for want of a listener is believed the third time, after 100 and 200 ms */
+#define REFUSALS_MAX	    2
+#define REFUSAL_INTERVAL_NS (100 * NSEC_PER_MSEC)
 
 static void send_to(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad)
 {
@@ -314,6 +317,20 @@ static struct cm_conn *find_rejected(struct cm *cm, const struct cm_path *path,
 	return conn && gid_equal(&conn->path.dgid, &path->dgid) ? conn : NULL;
 }
 
+/*
+ * Nobody listens there: perhaps not yet. Programs that connect twice (perftest with -R) expect
+ * their own side's set-up to take longer than the peer's new listen; with a kernel's CM below it
+ * does, here it takes microseconds. cm_hold.c is the same courtesy on the passive side.
+ */
+static bool ask_again(struct cm_conn *conn)
+{
+	if (conn->refusals >= REFUSALS_MAX)
+		return false;
+	conn_set_timer(conn, conn->cm->now_ns + (REFUSAL_INTERVAL_NS << conn->refusals));
+	conn->refusals++;
+	return true;
+}
+
 static void receive_rej(struct cm *cm, const struct cm_path *path, const struct cm_mad *mad)
 {
 	const struct cm_rej *rej = &mad->rej;
@@ -326,6 +343,9 @@ static void receive_rej(struct cm *cm, const struct cm_path *path, const struct 
 		  cm_rej_reason_name(rej->reason));
 	switch (conn->state) {
 	case CM_REQ_SENT:
+		if (rej->reason == CM_REJ_INVALID_SERVICE_ID && ask_again(conn))
+			return;
+		__attribute__((fallthrough));
 	case CM_REQ_RCVD:
 	case CM_REP_RCVD:
 	case CM_REP_SENT:

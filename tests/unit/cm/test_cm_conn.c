@@ -739,9 +739,35 @@ static void test_no_listener(void **state)
 	assert_int_equal(mad.rej.local_id, 0);
 	assert_int_equal(mad.rej.remote_id, a.conn->local_id);
 	assert_int_equal(mad.tid, a.conn->tid);
+	/* perhaps it is about to listen: asked again after 100 and 200 ms, then believed */
+	for (int i = 0; i < 2; i++) {
+		deliver(&b, CM_REJ);
+		assert_int_equal(a.event_count, 0);
+		advance((100U << i) * NSEC_PER_MSEC - 1);
+		nothing_sent(&a);
+		advance(1);
+		deliver(&a, CM_REQ);
+	}
 	deliver(&b, CM_REJ);
 	expect_event(&a, 0, CM_EVENT_REJECTED, CM_REJ_INVALID_SERVICE_ID);
 	assert_int_equal(b.cm.conn_count, 0);
+	assert_int_equal(cm_next_deadline(&a.cm), 0);
+}
+
+static void test_listener_comes_late(void **state)
+{
+	b.refuse_lookup = CM_REJ_INVALID_SERVICE_ID;
+	do_connect();
+	deliver(&a, CM_REQ);
+	deliver(&b, CM_REJ);
+	b.refuse_lookup = 0;
+	advance(100 * NSEC_PER_MSEC);
+	deliver(&a, CM_REQ);
+	do_accept();
+	deliver(&b, CM_REP);
+	deliver(&a, CM_RTU);
+	expect_event(&b, 0, CM_EVENT_ESTABLISHED, 0);
+	assert_int_equal(a.event_count, 1);
 }
 
 static void test_req_waits_for_listener(void **state)
@@ -1255,6 +1281,7 @@ int main(void)
 		T(test_dreq_not_ours),
 		T(test_reject),
 		T(test_no_listener),
+		T(test_listener_comes_late),
 		T(test_req_waits_for_listener),
 		T(test_req_waits_in_vain),
 		T(test_held_reqs_are_bounded),
