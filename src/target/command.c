@@ -63,8 +63,6 @@ uint16_t command_transfer(const struct command *cmd, struct transfer *transfer)
 		status = io_transfer(cmd, transfer);
 	else
 		status = admin_transfer(cmd, transfer);
-	if (!status && transfer->bytes > TARGET_MAX_IO_BYTES)
-		status = NVME_SC_INVALID_FIELD | DNR;
 	return status;
 }
 

@@ -60,8 +60,6 @@ uint16_t io_transfer(const struct command *cmd, struct transfer *transfer)
 		bytes = DSM_RANGE_BYTES * ((le32toh(sqe->cdw10) & 0xff) + 1);
 	else if (transfer->direction != TRANSFER_NONE)
 		bytes = (uint64_t)block_count(sqe) * ns->info.lba_size;
-	if (bytes > TARGET_MAX_IO_BYTES)
-		return NVME_SC_INVALID_FIELD | DNR;
 	transfer->bytes = (uint32_t)bytes;
 	return NVME_SC_SUCCESS;
 }

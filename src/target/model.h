@@ -214,7 +214,9 @@ struct transfer {
 /**
  * command_transfer() - the data that @cmd moves, by its SQE alone.
  * @cmd: its sqe and queue are set.
- * Return: NVMe status: not 0: answer with that, no data move.
+ * @transfer: what @cmd asks for; the caller refuses more than TARGET_MAX_IO_BYTES, after it has
+ *seen that the SGL is long enough (the order in which the offload checks). Return: NVMe status: not
+ *0: answer with that, no data move.
  */
 uint16_t command_transfer(const struct command *cmd, struct transfer *transfer);
 /**

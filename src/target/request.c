@@ -199,17 +199,25 @@ static void get_buffer(struct request *request)
 	list_add_tail(&device->buffer_waiters, &request->wait);
 }
 
-static uint16_t check_data(const struct request *request)
+static uint16_t check_data(const struct request *request, uint16_t sgl_status)
 {
 	const struct sgl *sgl = &request->sgl;
+	uint32_t bytes = request->transfer.bytes;
+	uint16_t status;
 
+	if (!bytes)
+		return NVME_SC_SUCCESS; /* its SGL means nothing */
+	if (sgl_status)
+		return sgl_status;
 	if (sgl->in_capsule && request->transfer.direction == TRANSFER_TO_HOST)
 		return NVME_SC_INVALID_FIELD | NVME_STATUS_DNR;
-	if (sgl->bytes >= request->transfer.bytes)
-		return NVME_SC_SUCCESS;
-	if (!request->conn->queue.connected) /* Connect */
+	status = sgl_check(sgl, bytes, request->capsule_len);
+	/* Connect data that are too short (fabrics 1.1, 3.3) */
+	if (status && !request->conn->queue.connected)
 		return NVME_SC_INVALID_FIELD | NVME_STATUS_DNR;
-	return NVME_SC_SGL_DATA_LENGTH | NVME_STATUS_DNR;
+	if (!status && bytes > TARGET_MAX_IO_BYTES)
+		return NVME_SC_INVALID_FIELD | NVME_STATUS_DNR;
+	return status;
 }
 
 static void advance_sqhd(struct connection *conn)
@@ -232,9 +240,7 @@ void request_start(struct request *request)
 	sgl_status = sgl_parse(request->capsule, request->capsule_len, &request->sgl);
 	status = command_transfer(cmd, &request->transfer);
 	if (!status)
-		status = sgl_status;
-	if (!status)
-		status = check_data(request);
+		status = check_data(request, sgl_status);
 	if (status) {
 		fail(request, status);
 		return;

@@ -367,7 +367,7 @@ int server_run(const struct config *config, const struct server_options *options
 {
 	static struct server server; /* large, and there is one */
 	struct transport *transport = &server.transport;
-	sigset_t set, old;
+	sigset_t set;
 	int result = -1;
 
 	memset(&server, 0, sizeof(server));
@@ -382,11 +382,11 @@ int server_run(const struct config *config, const struct server_options *options
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGUSR1);
 	/* before the library makes threads: they inherit the mask */
-	sigprocmask(SIG_BLOCK, &set, &old);
+	sigprocmask(SIG_BLOCK, &set, NULL);
 	server.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 	if (server.signal_fd < 0) {
 		snprintf(error, error_len, "signalfd: %s", strerror(errno));
-		goto out_mask;
+		return -1;
 	}
 	if (transport_start(transport, config, error, error_len)) {
 		serve(&server);
@@ -397,7 +397,5 @@ int server_run(const struct config *config, const struct server_options *options
 	stop_listeners(transport);
 	transport_free(transport);
 	close(server.signal_fd);
-out_mask:
-	sigprocmask(SIG_SETMASK, &old, NULL);
 	return result;
 }

@@ -17,8 +17,9 @@ struct server_options {
 };
 
 /**
- * server_run() - serve @config until SIGTERM or SIGINT. Blocks the signals it handles; call it
- * before any thread exists. SIGUSR1 prints the statistics.
+ * server_run() - serve @config until SIGTERM or SIGINT. Blocks the signals it handles and leaves
+ * them blocked: a second SIGTERM must not cut the orderly end short. Call it before any thread
+ * exists. SIGUSR1 prints the statistics.
  * @error: out on failure.
  * Return: 0 after an orderly end, -1 when it could not start.
  */

@@ -42,25 +42,21 @@ static bool is_keyed(const uint8_t *descriptor)
 	       descriptor[DESCRIPTOR_TYPE_BYTE] == NVME_SGL_KEYED_INVALIDATE;
 }
 
-/* [offset, offset + bytes) of the space behind the SQE */
-static uint16_t check_capsule_range(const uint8_t *descriptor, uint32_t space, uint16_t too_long)
+/* the same checks in the same order as the offload's, against what IOCCSZ allows */
+static uint16_t parse_in_capsule(const uint8_t *descriptor, struct sgl *sgl)
 {
-	if (get_le64(descriptor) > space)
+	uint64_t addr = get_le64(descriptor);
+	uint32_t bytes = get_le32(descriptor + 8);
+
+	if (addr > SGL_CAPSULE_DATA_MAX)
 		return NVME_SC_SGL_OFFSET | NVME_STATUS_DNR;
-	if (get_le32(descriptor + 8) > space - get_le64(descriptor))
-		return too_long | NVME_STATUS_DNR;
-	return NVME_SC_SUCCESS;
-}
-
-static uint16_t parse_in_capsule(const uint8_t *descriptor, uint32_t space, struct sgl *sgl)
-{
-	uint16_t status = check_capsule_range(descriptor, space, NVME_SC_SGL_DATA_LENGTH);
-
-	if (status)
-		return status;
+	if (bytes > SGL_CAPSULE_DATA_MAX)
+		return NVME_SC_SGL_DATA_LENGTH | NVME_STATUS_DNR;
+	if (bytes > SGL_CAPSULE_DATA_MAX - addr)
+		return NVME_SC_SGL_OFFSET | NVME_STATUS_DNR;
 	sgl->in_capsule = true;
-	sgl->capsule_offset = SQE_BYTES + (uint32_t)get_le64(descriptor);
-	sgl->bytes = get_le32(descriptor + 8);
+	sgl->capsule_offset = SQE_BYTES + (uint32_t)addr;
+	sgl->bytes = bytes;
 	return NVME_SC_SUCCESS;
 }
 
@@ -68,15 +64,13 @@ static uint16_t parse_last_segment(const uint8_t *capsule, const uint8_t *descri
 				   uint32_t space, struct sgl *sgl)
 {
 	uint32_t bytes = get_le32(descriptor + 8);
-	uint16_t status;
 
 	if (!bytes || bytes % DESCRIPTOR_BYTES)
 		return NVME_SC_SGL_SEGMENT | NVME_STATUS_DNR;
 	if (bytes / DESCRIPTOR_BYTES > SGL_SEGMENTS_MAX)
 		return NVME_SC_SGL_COUNT | NVME_STATUS_DNR;
-	status = check_capsule_range(descriptor, space, NVME_SC_SGL_OFFSET);
-	if (status)
-		return status;
+	if (!range_inside(get_le64(descriptor), bytes, 0, space))
+		return NVME_SC_SGL_OFFSET | NVME_STATUS_DNR;
 	descriptor = capsule + SQE_BYTES + get_le64(descriptor);
 	for (uint32_t i = 0; i < bytes; i += DESCRIPTOR_BYTES) {
 		if (!is_keyed(descriptor + i)) {
@@ -100,10 +94,23 @@ uint16_t sgl_parse(const uint8_t *capsule, uint32_t len, struct sgl *sgl)
 		add_keyed(sgl, descriptor);
 		return NVME_SC_SUCCESS;
 	case NVME_SGL_OFFSET:
-		return parse_in_capsule(descriptor, space, sgl);
+		return parse_in_capsule(descriptor, sgl);
 	case NVME_SGL_LAST_SEGMENT_OFFSET:
 		return parse_last_segment(capsule, descriptor, space, sgl);
 	default:
 		return NVME_SC_SGL_TYPE | NVME_STATUS_DNR;
 	}
+}
+
+uint16_t sgl_check(const struct sgl *sgl, uint32_t transfer, uint32_t capsule_len)
+{
+	if (sgl->bytes < transfer)
+		return NVME_SC_SGL_DATA_LENGTH | NVME_STATUS_DNR;
+	if (!sgl->in_capsule || !transfer)
+		return NVME_SC_SUCCESS;
+	if (sgl->capsule_offset >= capsule_len)
+		return NVME_SC_SGL_OFFSET | NVME_STATUS_DNR;
+	if (transfer > capsule_len - sgl->capsule_offset)
+		return NVME_SC_SGL_DATA_LENGTH | NVME_STATUS_DNR;
+	return NVME_SC_SUCCESS;
 }

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SGL_SEGMENTS_MAX 16
+#define SGL_SEGMENTS_MAX     16
+#define SGL_CAPSULE_DATA_MAX 4096 /* IOCCSZ announces so much behind the SQE */
 
 struct sgl_segment {
 	uint64_t addr;
@@ -34,5 +35,13 @@ struct sgl {
  * Return: NVMe status; @sgl is empty unless it is 0.
  */
 uint16_t sgl_parse(const uint8_t *capsule, uint32_t len, struct sgl *sgl);
+
+/**
+ * sgl_check() - can @sgl move @transfer bytes? In-capsule data must have come: this is to be asked
+ * before they are looked at.
+ * @capsule_len: of the capsule that the SGL was in.
+ * Return: NVMe status.
+ */
+uint16_t sgl_check(const struct sgl *sgl, uint32_t transfer, uint32_t capsule_len);
 
 #endif

@@ -103,6 +103,8 @@ uint16_t run(struct test_queue *tq, struct command *cmd, const struct nvme_sqe *
 		return status;
 	if (transfer.bytes > len)
 		return NVME_SC_SGL_DATA_LENGTH | DNR;
+	if (transfer.bytes > TARGET_MAX_IO_BYTES)
+		return NVME_SC_INVALID_FIELD | DNR;
 	if (transfer.direction == TRANSFER_TO_HOST && transfer.bytes)
 		memset(data, 0, transfer.bytes);
 	cmd->data = data;

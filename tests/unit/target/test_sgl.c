@@ -62,37 +62,65 @@ static void test_in_capsule(void **state)
 {
 	static const struct {
 		uint64_t addr;
-		uint32_t bytes, len;
+		uint32_t bytes;
 		uint16_t status;
 	} rows[] = {
-		{ 0, 4096, 64 + 4096, 0 },
-		{ 0, 0, 64, 0 },
-		{ 4096, 0, 64 + 4096, 0 },
-		{ 512, 512, 64 + 1024, 0 },
-		{ 0, 4097, 64 + 4096, NVME_SC_SGL_DATA_LENGTH },
-		{ 1, 4096, 64 + 4096, NVME_SC_SGL_DATA_LENGTH },
-		{ 0, 1, 64, NVME_SC_SGL_DATA_LENGTH },
-		{ 0, 512, 64 + 511, NVME_SC_SGL_DATA_LENGTH },
-		{ 4097, 0, 64 + 4096, NVME_SC_SGL_OFFSET },
-		{ 0xFFFFFFFFFFFFFE00, 0x1000, 64 + 4096, NVME_SC_SGL_OFFSET },
-		{ 0xFFFFFFFFFFFFFFFF, 0xffffffff, 64 + 4096, NVME_SC_SGL_OFFSET },
-		{ 0x100000000, 512, 64 + 4096, NVME_SC_SGL_OFFSET },
-		{ 0, 0xffffffff, 64 + 4096, NVME_SC_SGL_DATA_LENGTH },
+		{ 0, 4096, 0 },
+		{ 0, 0, 0 },
+		{ 4096, 0, 0 },
+		{ 512, 512, 0 },
+		{ 0, 4097, NVME_SC_SGL_DATA_LENGTH },
+		{ 1, 4096, NVME_SC_SGL_OFFSET },
+		{ 4097, 0, NVME_SC_SGL_OFFSET },
+		{ 0xFFFFFFFFFFFFFE00, 0x1000, NVME_SC_SGL_OFFSET },
+		{ 0xFFFFFFFFFFFFFFFF, 0xffffffff, NVME_SC_SGL_OFFSET },
+		{ 0x100000000, 512, NVME_SC_SGL_OFFSET },
+		{ 0, 0xffffffff, NVME_SC_SGL_DATA_LENGTH },
 	};
 	struct sgl sgl;
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		put_offset(capsule + 24, rows[i].addr, rows[i].bytes, 0x01);
-		assert_int_equal(sgl_parse(capsule, rows[i].len, &sgl),
+		assert_int_equal(sgl_parse(capsule, sizeof(capsule), &sgl),
 				 rows[i].status ? rows[i].status | DNR : 0);
 		assert_int_equal(sgl.in_capsule, !rows[i].status);
-		if (rows[i].status) {
-			assert_int_equal(sgl.bytes, 0);
-			continue;
-		}
-		assert_int_equal(sgl.capsule_offset, 64 + rows[i].addr);
-		assert_int_equal(sgl.bytes, rows[i].bytes);
+		assert_int_equal(sgl.bytes, rows[i].status ? 0 : rows[i].bytes);
+		if (!rows[i].status)
+			assert_int_equal(sgl.capsule_offset, 64 + rows[i].addr);
 	}
+}
+
+/* what the SGL promises against what has come */
+static void test_in_capsule_data_that_came(void **state)
+{
+	static const struct {
+		uint64_t addr;
+		uint32_t bytes, transfer, len;
+		uint16_t status;
+	} rows[] = {
+		{ 0, 512, 512, 64 + 512, 0 },
+		{ 512, 512, 512, 64 + 1024, 0 },
+		{ 0, 1024, 512, 64 + 512, 0 },
+		{ 0, 0, 0, 64, 0 },
+		{ 0, 512, 513, 64 + 1024, NVME_SC_SGL_DATA_LENGTH },
+		{ 0, 512, 512, 64 + 511, NVME_SC_SGL_DATA_LENGTH },
+		{ 1, 512, 512, 64 + 512, NVME_SC_SGL_DATA_LENGTH },
+		{ 0, 512, 512, 64, NVME_SC_SGL_OFFSET },
+		{ 512, 512, 512, 64 + 512, NVME_SC_SGL_OFFSET },
+		{ 3584, 512, 512, 64 + 512, NVME_SC_SGL_OFFSET },
+	};
+	struct sgl sgl;
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		put_offset(capsule + 24, rows[i].addr, rows[i].bytes, 0x01);
+		assert_int_equal(sgl_parse(capsule, rows[i].len, &sgl), 0);
+		assert_int_equal(sgl_check(&sgl, rows[i].transfer, rows[i].len),
+				 rows[i].status ? rows[i].status | DNR : 0);
+	}
+	put_keyed(capsule + 24, 0, 512, 1, 0x40);
+	assert_int_equal(sgl_parse(capsule, 64, &sgl), 0);
+	assert_int_equal(sgl_check(&sgl, 512, 64), 0);
+	assert_int_equal(sgl_check(&sgl, 513, 64), NVME_SC_SGL_DATA_LENGTH | DNR);
 }
 
 static void test_last_segment(void **state)
@@ -162,7 +190,7 @@ static void test_random(void **state)
 		if (sgl_parse(capsule, len, &sgl))
 			continue;
 		assert_true(sgl.count <= SGL_SEGMENTS_MAX);
-		if (sgl.in_capsule)
+		if (sgl.in_capsule && sgl.bytes && !sgl_check(&sgl, sgl.bytes, len))
 			assert_true((uint64_t)sgl.capsule_offset + sgl.bytes <= len);
 	}
 }
@@ -234,6 +262,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_keyed),
 		cmocka_unit_test(test_in_capsule),
+		cmocka_unit_test(test_in_capsule_data_that_came),
 		cmocka_unit_test(test_last_segment),
 		cmocka_unit_test(test_every_type),
 		cmocka_unit_test(test_random),
