@@ -210,8 +210,8 @@ static bool transmit(struct engine *engine)
 	return work;
 }
 
-/* The application is about to see a completion; its answer, if it posts one now, takes the ACK
- * along. The next round sends it otherwise */
+/* The application is about to see a completion, or data that it waits for in memory; its answer, if
+ * it posts one now, takes the ACK along. The next round sends it otherwise */
 static bool may_wait(const struct engine *engine, const struct hca_qp *qp)
 {
 	return engine->lazy_acks && qp->resp.lazy && qp->resp.owed_round == engine->round;

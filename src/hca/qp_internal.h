@@ -89,7 +89,7 @@ struct responder {
 	uint32_t owed_psn; /* NAKs; an ACK takes ack_psn */
 	uint32_t ack_psn;  /* newest SEND or WRITE packet accepted */
 	uint64_t owed_round;
-	bool lazy; /* the application will see a completion: let its answer carry the ACK */
+	bool lazy; /* a message has ended: let the application's answer carry the ACK */
 
 	/* a NAK that ends the QP: requests are ignored, it leaves after the READ responses */
 	bool failed;

@@ -101,7 +101,7 @@ static void nak_access(struct hca_qp *qp, const char *why)
 }
 
 /* the packet at ePSN was executed */
-static void request_accepted(struct hca_qp *qp, const struct packet *p, bool lazy)
+static void request_accepted(struct hca_qp *qp, const struct packet *p)
 {
 	struct responder *resp = &qp->resp;
 
@@ -115,8 +115,9 @@ static void request_accepted(struct hca_qp *qp, const struct packet *p, bool laz
 	/* a NAK not yet sent asked for the packet that has just come */
 	if (resp->owed && resp->syndrome != AETH_ACK_NO_CREDIT)
 		owe_nothing(qp);
+	/* the end of a message may have an answer */
 	if (p->ack_req)
-		owe_ack(qp, lazy);
+		owe_ack(qp, p->flags & OPF_END);
 }
 
 bool responder_acknowledge(struct hca_qp *qp)
@@ -262,7 +263,7 @@ static void send_received(struct hca_qp *qp, const struct packet *p)
 		resp->message = before;
 		return;
 	}
-	request_accepted(qp, p, p->flags & OPF_END);
+	request_accepted(qp, p);
 	qp_check_overrun(qp, qp->target.cq);
 }
 
@@ -353,7 +354,7 @@ static void write_received(struct hca_qp *qp, const struct packet *p)
 	resp->message = MESSAGE_WRITE;
 	resp->write_va += p->payload_len;
 	resp->write_left -= p->payload_len;
-	request_accepted(qp, p, p->flags & HDR_IMM);
+	request_accepted(qp, p);
 	if (p->flags & HDR_IMM)
 		qp_check_overrun(qp, qp->target.cq);
 }

@@ -526,6 +526,7 @@ static void check_local(enum ibv_wr_opcode opcode, uint32_t len, uint32_t lkey_x
 	post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 64, &pair.b, 0, IBV_SEND_SIGNALED);
 	/* acknowledged before the second leaves, which does not ask because more is to follow */
 	engine_poll(pair.b.engine);
+	engine_poll(pair.b.engine);
 	post(&pair.a, IBV_WR_RDMA_WRITE, 2, 0, 64, &pair.b, 0, IBV_SEND_SIGNALED);
 	{
 		struct hca_mr saved = pair.a.mr;
