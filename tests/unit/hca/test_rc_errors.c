@@ -378,15 +378,15 @@ static void test_nak_waits_for_read(void **state)
 	struct pair pair;
 
 	pair_open(&pair, NULL);
-	fill(&pair.b, 0, 200000, 1);
-	post(&pair.a, IBV_WR_RDMA_READ, 1, 0, 200000, &pair.b, 0, IBV_SEND_SIGNALED);
+	fill(&pair.b, 0, 1000000, 1);
+	post(&pair.a, IBV_WR_RDMA_READ, 1, 0, 1000000, &pair.b, 0, IBV_SEND_SIGNALED);
 	pair.b.mr.key ^= 1;
 	post(&pair.a, IBV_WR_RDMA_WRITE, 2, 0, 100, &pair.b, 0, 0);
 	pair.b.mr.key ^= 1;
 	settle(&pair);
 	expect_cqe(&pair.a, 1, IBV_WC_SUCCESS);
 	expect_cqe(&pair.a, 2, IBV_WC_REM_ACCESS_ERR);
-	assert_memory_equal(pair.a.buffer, pair.b.buffer, 200000);
+	assert_memory_equal(pair.a.buffer, pair.b.buffer, 1000000);
 	pair_close(&pair);
 }
 

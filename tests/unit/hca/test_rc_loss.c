@@ -451,6 +451,34 @@ static void test_duplicate_read_unknown(void **state)
 	pair_close(&pair);
 }
 
+/* the requester has got the responses after all and goes on: its next READ needs the slot of the
+ * duplicate, which nobody waits for any more */
+static void test_duplicate_read_gives_way(void **state)
+{
+	struct pair pair;
+	struct packet p = { .opcode = OP_READ_REQUEST, .pkey = PKEY_DEFAULT, .dma_len = 3000 };
+
+	pair_open(&pair, &(struct setup){ .rd_atomic = 1 });
+	post(&pair.a, IBV_WR_RDMA_READ, 1, 0, 3000, &pair.b, 0, 0);
+	settle(&pair);
+	pair.b.link->log_count = 0;
+	p.dest_qpn = qp_num(pair.b.qp);
+	p.sgid = pair.a.gid;
+	p.dgid = pair.b.gid;
+	p.rkey = pair.b.mr.key;
+	p.va = (uintptr_t)pair.b.buffer;
+	link_mem_inject(pair.b.link, &p, NULL);
+	p.psn = 3;
+	p.dma_len = 10;
+	link_mem_inject(pair.b.link, &p, NULL);
+	settle(&pair);
+	assert_int_equal(qp_state(pair.b.qp), IBV_QPS_RTS);
+	assert_int_equal(pair.b.link->log_count, 1);
+	assert_int_equal(pair.b.link->log[0].opcode, OP_READ_RESPONSE_ONLY);
+	assert_int_equal(pair.b.link->log[0].psn, 3);
+	pair_close(&pair);
+}
+
 /* a duplicate is answered with the newest ACK, never with a PSN of a READ */
 static void test_duplicate_write_after_read(void **state)
 {
@@ -691,6 +719,7 @@ int main(void)
 		cmocka_unit_test(test_duplicate_read),
 		cmocka_unit_test(test_implied_nak),
 		cmocka_unit_test(test_duplicate_read_unknown),
+		cmocka_unit_test(test_duplicate_read_gives_way),
 		cmocka_unit_test(test_duplicate_write_after_read),
 		cmocka_unit_test(test_bogus_responses),
 		cmocka_unit_test(test_inline_again),
