@@ -36,8 +36,8 @@ struct backend_ops {
 	void (*close)(struct backend *backend);
 	/* all of it in the caller's thread. Return: NVMe status */
 	uint16_t (*run)(struct backend *backend, struct backend_io *io);
-	/* NULL: run() never blocks. Else: fill in the I/O's next submission, or return false: it is
-	 * finished, io->status is set */
+	/* where run() would block (not @at_once): fill in the I/O's next submission, or return
+	 * false: it is finished, io->status is set */
 	bool (*prepare)(struct backend *backend, struct backend_io *io, struct io_uring_sqe *sqe);
 	/* a submission ended with @res. Return: true when finished; false: prepare() again */
 	bool (*complete)(struct backend *backend, struct backend_io *io, int res);
@@ -46,6 +46,7 @@ struct backend_ops {
 struct backend {
 	const struct backend_ops *ops;
 	struct backend_info info;
+	bool at_once;			 /* run() does not wait for a device: no io_uring needed */
 	_Atomic unsigned int references; /* namespaces */
 	/* tests: the @fail_in-th operation from now fails with -fail_errno; 0 = none does */
 	_Atomic unsigned int fail_in;

@@ -13,12 +13,14 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "util/bytes.h"
@@ -333,6 +335,18 @@ static const struct backend_ops file_ops = {
 
 /* ---- open ----------------------------------------------------------------- */
 
+/*
+ * In tmpfs a read or write is a copy: 0.9 million a second from here, 0.4 through io_uring, which
+ * hands them to its workers.
+ */
+static void find_memory_file_system(struct backend_file *b)
+{
+	struct statfs fs;
+
+	b->base.at_once = b->is_regular && !fstatfs(b->fd, &fs) &&
+			  (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+}
+
 /* which alignment does O_DIRECT need here? Leaves direct_fd at -1 where it does not work */
 static void probe_direct(struct backend_file *b, const char *path)
 {
@@ -444,10 +458,14 @@ struct backend *backend_open_file(const char *path, uint32_t lba_size, bool read
 	}
 	memset(b->zeroes, 0, SCRATCH_LEN);
 	memset(b->discard, 0, SCRATCH_LEN);
-	probe_direct(b, path);
+	find_memory_file_system(b);
+	if (!b->base.at_once)
+		probe_direct(b, path);
 	log_info("namespace on '%s': %llu bytes, %s", path,
 		 (unsigned long long)b->base.info.size_bytes,
-		 b->direct_fd >= 0 ? "O_DIRECT" : "buffered (no O_DIRECT there)");
+		 b->direct_fd >= 0 ? "O_DIRECT"
+		 : b->base.at_once ? "in memory"
+				   : "buffered");
 	return &b->base;
 
 out_close:

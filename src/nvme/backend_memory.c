@@ -84,6 +84,7 @@ struct backend *backend_open_memory(uint64_t size_bytes, uint32_t lba_size)
 	if (!b)
 		return NULL;
 	b->base.ops = &memory_ops;
+	b->base.at_once = true;
 	b->base.info.lba_size = lba_size;
 	b->base.info.size_bytes = size_bytes / lba_size * lba_size;
 	b->mapped = size_bytes;

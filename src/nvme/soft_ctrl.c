@@ -131,7 +131,7 @@ int soft_ctrl_add_namespace(struct soft_ctrl *ctrl, uint32_t nsid, struct backen
 	if (ctrl->namespaces[nsid]) {
 		ret = -EEXIST;
 	} else {
-		if (backend->ops->prepare) {
+		if (!backend->at_once) {
 			ctrl->wants_rings = true;
 			for (unsigned int i = 1; i <= ctrl->max_queues; i++)
 				soft_qp_need_ring(&ctrl->qps[i]);

@@ -398,7 +398,7 @@ static void cmd_advance(struct soft_cmd *cmd)
 		status = next_io(cmd, &more);
 		if (status || !more)
 			break;
-		if (backend->ops->prepare && qp->has_ring) {
+		if (!backend->at_once && qp->has_ring) {
 			list_add_tail(&qp->ready, &cmd->node);
 			return;
 		}
@@ -507,7 +507,7 @@ static void cmd_start(struct soft_cmd *cmd)
 		cmd_finish(cmd, status);
 		return;
 	}
-	if (cmd->ns->backend->ops->prepare) {
+	if (!cmd->ns->backend->at_once) {
 		atomic_fetch_add(&cmd->ns->in_flight, 1);
 		cmd->counted = true;
 	}

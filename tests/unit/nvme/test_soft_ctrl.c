@@ -20,7 +20,9 @@
 #define BLOCKS 2048U
 #define SIZE   ((uint64_t)BLOCKS * LBA)
 
-static char path[] = "/tmp/softhca-test-nvme-XXXXXX";
+/* state of a test: the file's path, NULL = memory */
+static char disk_path[] = "/tmp/softhca-test-nvme-XXXXXX";
+static char tmpfs_path[] = "/dev/shm/softhca-test-nvme-XXXXXX";
 
 struct fixture {
 	struct backend *backend;
@@ -28,11 +30,11 @@ struct fixture {
 	struct nvme_host host;
 };
 
-static void open_all(struct fixture *f, bool file, uint32_t depth)
+static void open_all(struct fixture *f, const char *path, uint32_t depth)
 {
 	char error[256] = "";
 
-	if (file) {
+	if (path) {
 		int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
 
 		assert_true(fd >= 0);
@@ -484,42 +486,48 @@ static void test_fail_nth(void **state)
 	close_all(&f);
 }
 
-static int make_file(void **state)
+static int make_files(void **state)
 {
-	int fd = mkstemp(path);
+	int disk = mkstemp(disk_path), tmpfs = mkstemp(tmpfs_path);
 
-	if (fd < 0)
+	if (disk < 0)
 		return -1;
-	close(fd);
+	close(disk);
+	if (tmpfs < 0) /* no tmpfs there: once more on the disk */
+		memcpy(tmpfs_path, disk_path, sizeof(disk_path));
+	else
+		close(tmpfs);
 	return 0;
 }
 
-static int remove_file(void **state)
+static int remove_files(void **state)
 {
-	return unlink(path);
+	unlink(tmpfs_path);
+	unlink(disk_path);
+	return 0;
 }
 
-#define BOTH(fn)                                                                                   \
-	{ #fn " (memory)", fn, NULL, NULL, NULL },                                                 \
+#define ALL(fn)                                                                                    \
+	{ #fn " (memory)", fn, NULL, NULL, NULL }, { #fn " (file)", fn, NULL, NULL, disk_path },   \
 	{                                                                                          \
-#fn " (file)", fn, NULL, NULL, path                                                \
+#fn " (tmpfs)", fn, NULL, NULL, tmpfs_path                                         \
 	}
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		BOTH(test_errors),
-		BOTH(test_dsm_zeroes_compare),
-		BOTH(test_random),
-		BOTH(test_large),
-		BOTH(test_cq_full),
-		BOTH(test_cid_conflict),
-		BOTH(test_doorbell_nonsense),
-		BOTH(test_objects),
-		BOTH(test_delete_in_flight),
-		BOTH(test_own_thread),
-		BOTH(test_fail_nth),
+		ALL(test_errors),
+		ALL(test_dsm_zeroes_compare),
+		ALL(test_random),
+		ALL(test_large),
+		ALL(test_cq_full),
+		ALL(test_cid_conflict),
+		ALL(test_doorbell_nonsense),
+		ALL(test_objects),
+		ALL(test_delete_in_flight),
+		ALL(test_own_thread),
+		ALL(test_fail_nth),
 	};
 
-	return cmocka_run_group_tests(tests, make_file, remove_file);
+	return cmocka_run_group_tests(tests, make_files, remove_files);
 }
