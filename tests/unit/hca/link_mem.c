@@ -34,7 +34,7 @@ static void mem_destroy(struct link *link)
 {
 	struct link_mem *mem = to_mem(link);
 
-	if (mem->peer)
+	if (mem->peer && mem->peer->peer == mem)
 		mem->peer->peer = NULL;
 	drop_all(&mem->rx);
 	drop_all(&mem->tx);

@@ -141,6 +141,15 @@ void pair_connect(struct pair *pair, const struct setup *s, struct hca_qp **a, s
 		   s->b_access ? s->b_access : ACCESS_ALL, s);
 }
 
+void pair_connect_local(struct pair *pair, const struct setup *s, struct hca_qp **first,
+			struct hca_qp **second)
+{
+	*first = make_qp(&pair->a, s);
+	*second = make_qp(&pair->a, s);
+	connect_qp(&pair->a, *first, &pair->a, qp_num(*second), 1, 2, ACCESS_ALL, s);
+	connect_qp(&pair->a, *second, &pair->a, qp_num(*first), 2, 1, ACCESS_ALL, s);
+}
+
 void pair_open(struct pair *pair, const struct setup *setup)
 {
 	static const struct setup defaults;

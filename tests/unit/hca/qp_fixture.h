@@ -61,6 +61,10 @@ void pair_close(struct pair *pair);
 void pair_connect(struct pair *pair, const struct setup *setup, struct hca_qp **a,
 		  struct hca_qp **b);
 
+/* a connected pair of QPs both on a's engine; a's link must lead back to itself */
+void pair_connect_local(struct pair *pair, const struct setup *setup, struct hca_qp **first,
+			struct hca_qp **second);
+
 /* rounds on both sides until nothing moves */
 void settle(struct pair *pair);
 void advance(struct pair *pair, uint64_t ns);

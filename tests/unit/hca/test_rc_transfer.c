@@ -379,6 +379,37 @@ static void test_full_link(void **state)
 	pair_close(&pair);
 }
 
+/* both QPs in one process: through the link like any others */
+static void test_local_qps(void **state)
+{
+	struct pair pair;
+	struct setup setup = { .window = 64 << 10 };
+	struct hca_qp *first, *second, *saved;
+
+	pair_open(&pair, &setup);
+	pair.a.link->peer = pair.a.link;
+	pair_connect_local(&pair, &setup, &first, &second);
+	saved = pair.a.qp;
+	fill(&pair.a, 0, 300000, 1);
+	pair.a.qp = second;
+	post_recv(&pair.a, 7, 2 << 20, 300000);
+	pair.a.qp = first;
+	post(&pair.a, IBV_WR_RDMA_WRITE, 1, 0, 300000, &pair.a, 1 << 20, IBV_SEND_SIGNALED);
+	post(&pair.a, IBV_WR_RDMA_READ, 2, 3 << 20, 300000, &pair.a, 1 << 20, IBV_SEND_SIGNALED);
+	settle(&pair);
+	expect_cqe(&pair.a, 1, IBV_WC_SUCCESS);
+	expect_cqe(&pair.a, 2, IBV_WC_SUCCESS);
+	post(&pair.a, IBV_WR_SEND, 3, 3 << 20, 300000, &pair.a, 0, 0);
+	settle(&pair);
+	expect_cqe(&pair.a, 7, IBV_WC_SUCCESS);
+	assert_memory_equal(pair.a.buffer + (2 << 20), pair.a.buffer, 300000);
+	qp_destroy(first);
+	qp_destroy(second);
+	pair.a.qp = saved;
+	pair.a.link->peer = NULL;
+	pair_close(&pair);
+}
+
 /* COMM_EST once, at the first packet in RTR */
 static void test_comm_est(void **state)
 {
@@ -437,6 +468,7 @@ int main(void)
 		cmocka_unit_test(test_sge_lists),
 		cmocka_unit_test(test_path_mtus),
 		cmocka_unit_test(test_full_link),
+		cmocka_unit_test(test_local_qps),
 		cmocka_unit_test(test_comm_est),
 	};
 
