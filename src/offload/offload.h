@@ -39,7 +39,11 @@ struct offload_ctrl_init {
 	uint16_t sqdb_ini, cqdb_ini;
 	uint32_t cmd_timeout_ms;
 };
-/* the five calls: as their ibv_ counterparts, errno values returned */
+/*
+ * The five calls: as their ibv_ counterparts, errno values returned. All control calls here take
+ * the engine's lock themselves; offload_unmap() waits without it, driving the engine meanwhile, for
+ * one command timeout at most.
+ */
 int offload_ctrl_create(struct offload_ctrl **ctrl, struct offload *offload,
 			const struct offload_ctrl_init *init);
 int offload_ctrl_remove(struct offload_ctrl *ctrl); /* waits for nothing; EBUSY while mapped */

@@ -375,6 +375,38 @@ static void test_fail_each(void **state)
 	backend_close(b);
 }
 
+/* where io_uring cannot be had (here: no descriptor is left) I/O is done by the caller */
+static void test_no_io_uring(void **state)
+{
+	struct backend *b = open_ok(LBA, false);
+	struct soft_ctrl *ctrl = soft_ctrl_create(1);
+	struct rlimit old, small;
+	struct nvme_host h;
+	int fd;
+
+	host_open(&h, ctrl, 1, 8);
+	fd = dup(0);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	small = old;
+	small.rlim_cur = (rlim_t)fd;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
+	assert_int_equal(soft_ctrl_add_namespace(ctrl, 1, b), 0);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	memset(h.buffer, 0x77, 65536);
+	assert_int_equal(host_io(&h, NVME_CMD_WRITE, 3, 16, LBA, 0), 0);
+	assert_int_equal(host_io(&h, NVME_CMD_FLUSH, 0, 1, LBA, 0), 0);
+	assert_int_equal(host_io(&h, NVME_CMD_READ, 3, 16, LBA, 65536), 0);
+	assert_memory_equal(h.buffer, h.buffer + 65536, 65536);
+	backend_fail_nth(b, 1, EIO);
+	assert_int_equal(host_io(&h, NVME_CMD_READ, 3, 16, LBA, 0), NVME_SC_READ_ERROR);
+	assert_int_equal(soft_ctrl_remove_namespace(ctrl, 1), 0);
+	host_close(&h);
+	soft_ctrl_destroy(ctrl);
+	backend_close(b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -386,6 +418,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_file_size_limit, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_space, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_fail_each, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_io_uring, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
