@@ -65,11 +65,13 @@ struct portd_client {
 	pthread_mutex_t request_lock; /* one request at a time */
 	pthread_mutex_t lock;	      /* the rest */
 	pthread_cond_t changed;
-	int sock; /* -1: no daemon just now */
+	int sock;	     /* -1: no daemon just now */
+	uint32_t connection; /* counts its changes: a new socket may have the old one's number */
 	struct portd_fds group;
 	struct list_node listens;
 	uint32_t seq, answered_seq;
 	int answered_result;
+	struct listen *asked; /* what request seq is about; a listen once it is granted */
 	bool stop, detached;
 	bool lost; /* the slot has another owner now */
 };
@@ -145,6 +147,27 @@ static void own_sockets(const struct portd_client *client, struct portd_fds *fds
 		fds->fd[family][client->slot] = client->fd[family];
 }
 
+/* what a former daemon had granted; the answers change nothing (nobody waits for sequence 0) */
+static int send_listens(struct portd_client *client, int sock)
+{
+	struct list_node *node;
+	int err = 0;
+
+	pthread_mutex_lock(&client->lock);
+	list_for_each(node, &client->listens) {
+		struct listen *listen = list_entry(node, struct listen, node);
+		struct portd_msg msg = { .type = MSG_LISTEN, .flags = PORTD_AGAIN };
+
+		msg.listen.service_id = listen->service_id;
+		msg.listen.gid = listen->gid;
+		err = portd_msg_send(sock, &msg, NULL, 0, 0);
+		if (err)
+			break;
+	}
+	pthread_mutex_unlock(&client->lock);
+	return err;
+}
+
 static int send_hello(struct portd_client *client, int sock, uid_t daemon_uid)
 {
 	struct portd_msg msg = { .type = MSG_HELLO };
@@ -158,11 +181,13 @@ static int send_hello(struct portd_client *client, int sock, uid_t daemon_uid)
 	own_sockets(client, &own);
 	err = portd_msg_send(sock, &msg, &own, PORTD_ALL_SLOTS, 0);
 	/* whoever holds a socket can read from it: only for the same user's daemon */
-	if (err || daemon_uid != geteuid())
-		return err;
-	memset(&msg, 0, sizeof(msg));
-	msg.type = MSG_GROUP;
-	return portd_msg_send(sock, &msg, &client->group, PORTD_ALL_SLOTS, 0);
+	if (!err && daemon_uid == geteuid()) {
+		memset(&msg, 0, sizeof(msg));
+		msg.type = MSG_GROUP;
+		err = portd_msg_send(sock, &msg, &client->group, PORTD_ALL_SLOTS, 0);
+	}
+	/* before the welcome, so that the daemon knows them when it begins to grant others */
+	return err ?: send_listens(client, sock);
 }
 
 static int wait_readable(int sock, uint64_t deadline_ns)
@@ -187,13 +212,16 @@ static int receive_welcome(struct portd_client *client, int sock, uint64_t deadl
 			   struct portd_msg *msg)
 {
 	struct portd_fds fds;
-	int n = wait_readable(sock, deadline_ns);
+	int n;
 
-	if (n)
-		return n;
-	n = portd_msg_recv(sock, msg, &fds, MSG_DONTWAIT);
-	if (n <= 0)
-		return n ? n : -ECONNRESET;
+	do { /* answers to send_listens() come first */
+		n = wait_readable(sock, deadline_ns);
+		if (n)
+			return n;
+		n = portd_msg_recv(sock, msg, &fds, MSG_DONTWAIT);
+		if (n <= 0)
+			return n ? n : -ECONNRESET;
+	} while (msg->type == MSG_RESULT);
 	msg->text[sizeof(msg->text) - 1] = 0;
 	n = 0;
 	if (msg->type != MSG_WELCOME) {
@@ -329,6 +357,13 @@ static void handle_message(struct portd_client *client, const struct portd_msg *
 		pthread_mutex_lock(&client->lock);
 		client->answered_seq = msg->seq;
 		client->answered_result = msg->result;
+		/* here and not where it was asked: the next daemon must not miss it */
+		if (client->asked && msg->seq == client->seq) {
+			if (!msg->result) {
+				list_add_tail(&client->listens, &client->asked->node);
+				client->asked = NULL;
+			}
+		}
 		pthread_cond_broadcast(&client->changed);
 		pthread_mutex_unlock(&client->lock);
 		break;
@@ -394,6 +429,7 @@ static void set_sock(struct portd_client *client, int sock)
 	if (client->sock >= 0)
 		close(client->sock);
 	client->sock = sock;
+	client->connection++;
 	pthread_cond_broadcast(&client->changed);
 	pthread_mutex_unlock(&client->lock);
 }
@@ -423,24 +459,6 @@ static bool is_stopped(struct portd_client *client)
 	stop = client->stop;
 	pthread_mutex_unlock(&client->lock);
 	return stop;
-}
-
-/* the answers are read by the thread later on and change nothing: nobody waits for sequence 0 */
-static void send_listens(struct portd_client *client)
-{
-	struct list_node *node;
-
-	pthread_mutex_lock(&client->lock);
-	list_for_each(node, &client->listens) {
-		struct listen *listen = list_entry(node, struct listen, node);
-		struct portd_msg msg = { .type = MSG_LISTEN, .flags = PORTD_AGAIN };
-
-		msg.listen.service_id = listen->service_id;
-		msg.listen.gid = listen->gid;
-		if (portd_msg_send(client->sock, &msg, NULL, 0, 0))
-			break; /* the next daemon gets them */
-	}
-	pthread_mutex_unlock(&client->lock);
 }
 
 static void lose_slot(struct portd_client *client, const char *why)
@@ -473,7 +491,6 @@ static void find_next_daemon(struct portd_client *client)
 		sock = try_daemon(client, clock_ns() + ANSWER_NS, why);
 		if (sock >= 0) {
 			set_sock(client, sock);
-			send_listens(client);
 			if (complained)
 				log_warn("a port daemon runs again");
 			return;
@@ -685,10 +702,10 @@ static int wait_connected(struct portd_client *client, const struct timespec *de
 /* the answer, read by another thread. lock held. -EAGAIN: that daemon is gone, ask the next */
 static int wait_answer(struct portd_client *client, uint32_t seq, const struct timespec *deadline)
 {
-	int sock = client->sock;
+	uint32_t connection = client->connection;
 
 	while (client->answered_seq != seq) {
-		if (client->sock < 0 || client->sock != sock)
+		if (client->connection != connection)
 			return -EAGAIN;
 		if (client->stop)
 			return -ECANCELED;
@@ -714,8 +731,11 @@ static int read_answer(struct portd_client *client, uint32_t seq, uint64_t deadl
 	return client->answered_result;
 }
 
-/* send @msg and wait for its RESULT; through a change of daemons if need be */
-static int request(struct portd_client *client, struct portd_msg *msg)
+/*
+ * Send @msg and wait for its RESULT; through a change of daemons if need be.
+ * @listen: goes to client->listens when it is granted, else it is freed.
+ */
+static int request(struct portd_client *client, struct portd_msg *msg, struct listen *listen)
 {
 	uint64_t deadline_ns = clock_ns() + ANSWER_NS;
 	bool own_thread = pthread_equal(pthread_self(), client->thread);
@@ -725,6 +745,7 @@ static int request(struct portd_client *client, struct portd_msg *msg)
 	deadline_timespec(&deadline, deadline_ns);
 	pthread_mutex_lock(&client->request_lock);
 	pthread_mutex_lock(&client->lock);
+	client->asked = listen;
 	do {
 		err = own_thread ? 0 : wait_connected(client, &deadline);
 		if (err)
@@ -750,6 +771,8 @@ static int request(struct portd_client *client, struct portd_msg *msg)
 		err = read_answer(client, msg->seq, deadline_ns);
 		pthread_mutex_lock(&client->lock);
 	} while (err == -EAGAIN);
+	free(client->asked); /* NULL when it was granted */
+	client->asked = NULL;
 	pthread_mutex_unlock(&client->lock);
 	pthread_mutex_unlock(&client->request_lock);
 	return err;
@@ -768,15 +791,10 @@ int portd_listen(struct portd_client *client, uint64_t service_id, const union i
 		return -ENOMEM;
 	listen->service_id = msg.listen.service_id = service_id;
 	listen->gid = msg.listen.gid = *addr;
-	err = request(client, &msg);
-	if (err) {
-		free(listen);
-		return err;
-	}
-	pthread_mutex_lock(&client->lock);
-	list_add_tail(&client->listens, &listen->node);
-	pthread_mutex_unlock(&client->lock);
-	return 0;
+	err = request(client, &msg, listen);
+	if (err == -ETIMEDOUT) /* it may be granted yet */
+		portd_unlisten(client, service_id, addr);
+	return err;
 }
 
 void portd_unlisten(struct portd_client *client, uint64_t service_id, const union ibv_gid *addr)

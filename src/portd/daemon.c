@@ -583,9 +583,13 @@ static void handle_mad(const struct portd_mad *mad)
 
 	switch (mad_route(&d.listens, d.slots.used, mad->data, &mad->dgid, &slot, reply.data)) {
 	case MAD_DELIVER:
+		log_debug("portd: MAD of attribute 0x%x for slot %u", get_be16(mad->data + 16),
+			  slot);
 		deliver_mad(slot, mad);
 		return;
 	case MAD_REPLY:
+		log_debug("portd: MAD of attribute 0x%x for nobody: %s", get_be16(mad->data + 16),
+			  d.settled ? "answered" : "kept for now");
 		if (d.settled)
 			reply_mad(mad, &reply);
 		else
@@ -640,6 +644,7 @@ static void try_settle(uint64_t now_ns)
 	    now_ns - d.started_ns < HANDOVER_NS)
 		return;
 	d.settled = true;
+	log_debug("portd: settled");
 	for (int i = 0; i < MAX_CONNECTIONS; i++) {
 		struct connection *c = &d.connections[i];
 

@@ -25,6 +25,9 @@
 #include "util/log.h"
 #include "wire/packet.h"
 
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71
+#endif
 #ifndef UDP_NO_CHECK6_RX
 #define UDP_NO_CHECK6_RX 102
 #endif
@@ -34,6 +37,7 @@
 #define PROBE_COUNT	    2
 #define PLACES_WITHOUT_ECHO 16 /* after so many misses, probes do not get through at all */
 #define PROBE_WAIT_NS	    (5 * NSEC_PER_MSEC)
+#define PROBE_LONG_WAIT_NS  (15 * NSEC_PER_MSEC)
 #define OFF_OPCODE	    0
 #define OFF_QPN_TOP	    5
 #define UDP_HDR_LEN	    8
@@ -196,34 +200,49 @@ static uint32_t drops_of(int fd)
 	return info[SK_MEMINFO_DROPS];
 }
 
-/*
- * Which of the sockets has this place; -ENOENT: none of ours (or the probe got lost). A real drop
- * at the same moment may move a counter too, hence two probes and one socket that saw both.
- */
-static int find_at_place(int probe_fd, const int *fds, const int *place_of, int place, int family)
+struct search {
+	int probe_fd, family;
+	const int *fds;
+	int *place_of;	    /* by slot; -1: not known */
+	bool taken[PLACES]; /* by place */
+	int unknown, total;
+};
+
+static int send_probes(int probe_fd, int place, int family)
 {
 	uint8_t probe[BTH_LEN + ICRC_LEN] = {
 		[OFF_OPCODE] = PROBE_OPCODE, [OFF_QPN_TOP] = (uint8_t)place
 	};
-	const struct timespec pause = { .tv_nsec = 50000 };
-	uint32_t before[PORTD_SLOTS];
-	uint64_t give_up_ns;
 	union address to;
 	socklen_t to_len = make_address(&to, family, true);
 
-	for (int slot = 0; slot < PORTD_SLOTS; slot++)
-		before[slot] = place_of[slot] < 0 ? drops_of(fds[slot]) : 0;
 	for (int i = 0; i < PROBE_COUNT; i++)
 		if (sendto(probe_fd, probe, sizeof(probe), MSG_NOSIGNAL, &to.sa, to_len) < 0)
 			return -errno;
-	give_up_ns = clock_ns() + PROBE_WAIT_NS;
+	return 0;
+}
+
+/* Which of the sockets without a place sees two probes; -ENOENT: none of ours, so far */
+static int probe_place(struct search *search, int place, uint64_t wait_ns)
+{
+	const struct timespec pause = { .tv_nsec = 50000 };
+	uint32_t before[PORTD_SLOTS];
+	uint64_t give_up_ns;
+	int err;
+
+	for (int slot = 0; slot < PORTD_SLOTS; slot++)
+		before[slot] = search->place_of[slot] < 0 ? drops_of(search->fds[slot]) : 0;
+	err = send_probes(search->probe_fd, place, search->family);
+	if (err)
+		return err;
+	give_up_ns = clock_ns() + wait_ns;
 	do {
 		int found = -ENOENT, candidates = 0;
 
 		for (int slot = 0; slot < PORTD_SLOTS; slot++) {
-			if (fds[slot] < 0 || place_of[slot] >= 0)
+			if (search->fds[slot] < 0 || search->place_of[slot] >= 0)
 				continue;
-			if (drops_of(fds[slot]) - before[slot] < PROBE_COUNT)
+			if (drops_of(search->fds[slot]) - before[slot] < PROBE_COUNT)
 				continue;
 			found = slot;
 			candidates++;
@@ -235,45 +254,81 @@ static int find_at_place(int probe_fd, const int *fds, const int *place_of, int 
 	return -ENOENT;
 }
 
-/* fill in the place of each socket. Return: how many are not known, or a negative errno */
-static int learn_places(const int *fds, int family, int *place_of)
+/*
+ * A real drop at the same moment moves a counter too, and on a busy machine the probes of the
+ * place before may come late: only what is found twice is true.
+ */
+static int find_at_place(struct search *search, int place, uint64_t wait_ns)
 {
-	int probe_fd = socket(domains[family], SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	int unknown = 0, found = 0, total;
+	int found = probe_place(search, place, wait_ns);
+	int again;
 
-	for (int slot = 0; slot < PORTD_SLOTS; slot++) {
-		place_of[slot] = -1;
-		unknown += fds[slot] >= 0;
-	}
-	total = unknown;
-	if (probe_fd < 0)
-		return -errno;
-	set_probe_filter(fds, true);
-	for (int place = 0; place < PLACES && unknown; place++) {
+	if (found < 0)
+		return found;
+	again = probe_place(search, place, wait_ns);
+	return again == found || (again < 0 && again != -ENOENT) ? again : -ENOENT;
+}
+
+/* one round over the places that are not found yet. Return: 0 or a negative errno */
+static int search_places(struct search *search, int places, uint64_t wait_ns)
+{
+	for (int place = 0; place < places && search->unknown; place++) {
+		int found;
+
 		/*
 		 * Past the end of the group the kernel chooses by hash; all of ours have been
 		 * found by then, so a probe there changes nothing.
 		 */
-		found = find_at_place(probe_fd, fds, place_of, place, family);
+		if (search->taken[place])
+			continue;
+		found = find_at_place(search, place, wait_ns);
 		if (found < 0 && found != -ENOENT)
-			break;
-		if (place == PLACES_WITHOUT_ECHO && unknown == total)
-			break;
+			return found;
+		if (place == PLACES_WITHOUT_ECHO && search->unknown == search->total)
+			return -ENOENT;
 		if (found < 0)
 			continue;
-		place_of[found] = place;
-		unknown--;
+		search->place_of[found] = place;
+		search->taken[place] = true;
+		search->unknown--;
 	}
+	return 0;
+}
+
+/*
+ * Fill in the place of each socket.
+ * @thorough: wait longer where a quick look did not find all.
+ * Return: 0, -ENOENT when some are not known, or another negative errno.
+ */
+static int learn_places(const int *fds, int family, int *place_of, bool thorough)
+{
+	struct search search = { .fds = fds, .family = family, .place_of = place_of };
+	int err;
+
+	for (int slot = 0; slot < PORTD_SLOTS; slot++) {
+		place_of[slot] = -1;
+		search.total += fds[slot] >= 0;
+	}
+	search.unknown = search.total;
+	search.probe_fd = socket(domains[family], SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (search.probe_fd < 0)
+		return -errno;
+	set_probe_filter(fds, true);
+	err = search_places(&search, PORTD_SLOTS, PROBE_WAIT_NS);
+	if (!err)
+		err = search_places(&search, PLACES, PROBE_WAIT_NS);
+	if (!err && thorough)
+		err = search_places(&search, PLACES, PROBE_LONG_WAIT_NS);
 	set_probe_filter(fds, false);
-	close(probe_fd);
-	return found < 0 && found != -ENOENT ? found : unknown;
+	close(search.probe_fd);
+	return err ?: search.unknown ? -ENOENT : 0;
 }
 
 int steer_attach(const struct portd_fds *fds, int family, bool inherited)
 {
 	const int *group = fds->fd[family];
 	int place_of[PORTD_SLOTS], identity[PORTD_SLOTS];
-	int any = -1, unknown, err;
+	int any = -1, err;
 
 	for (int slot = 0; slot < PORTD_SLOTS; slot++) {
 		identity[slot] = slot;
@@ -288,17 +343,17 @@ int steer_attach(const struct portd_fds *fds, int family, bool inherited)
 	 * An inherited group normally has a program that knows probes; one that was never given a
 	 * program gets one now.
 	 */
-	unknown = learn_places(group, family, place_of);
-	if (unknown > 0) {
+	err = learn_places(group, family, place_of, false);
+	if (err == -ENOENT) {
 		err = attach_program(any, identity);
 		if (err)
 			return err;
-		unknown = learn_places(group, family, place_of);
+		err = learn_places(group, family, place_of, true);
 	}
-	if (unknown) {
-		log_debug("portd: probes do not come back over loopback (%d): socket k is taken to "
+	if (err) {
+		log_debug("portd: cannot probe the group over loopback (%s): socket k is taken to "
 			  "have place k",
-			  unknown);
+			  strerror(-err));
 		return attach_program(any, identity);
 	}
 	for (int slot = 0; slot < PORTD_SLOTS; slot++) {
@@ -318,6 +373,30 @@ static int get_option(int fd, int option)
 	return getsockopt(fd, SOL_SOCKET, option, &value, &len) ? -1 : value;
 }
 
+/* of the socket's network namespace; 0 where the kernel (before 5.14) does not say */
+static uint64_t netns_cookie(int fd)
+{
+	uint64_t cookie = 0;
+	socklen_t len = sizeof(cookie);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len))
+		return 0;
+	return cookie;
+}
+
+static bool is_in_our_netns(int fd)
+{
+	int ours = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool same;
+
+	if (ours < 0)
+		ours = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	same = netns_cookie(ours) == netns_cookie(fd);
+	if (ours >= 0)
+		close(ours);
+	return same;
+}
+
 bool steer_is_group_socket(int fd, int family)
 {
 	union address a, wanted;
@@ -327,7 +406,7 @@ bool steer_is_group_socket(int fd, int family)
 	if (get_option(fd, SO_DOMAIN) != domains[family] || get_option(fd, SO_TYPE) != SOCK_DGRAM ||
 	    get_option(fd, SO_PROTOCOL) != IPPROTO_UDP || get_option(fd, SO_REUSEPORT) != 1)
 		return false;
-	if (fstat(fd, &st) || st.st_uid != geteuid())
+	if (fstat(fd, &st) || st.st_uid != geteuid() || !is_in_our_netns(fd))
 		return false;
 	if (getsockname(fd, &a.sa, &len) || len != wanted_len)
 		return false;

@@ -157,6 +157,19 @@ static void without_loopback(void)
 	check_steering(&fds, FAMILY_IPV4);
 }
 
+/* a socket of another network namespace looks the same but is in no group of ours */
+static void another_namespace(void)
+{
+	struct portd_fds fds;
+
+	portd_fds_init(&fds);
+	CHECK_EQUAL(steer_fill(&fds, FAMILY_IPV4), 0);
+	CHECK(steer_is_group_socket(fds.fd[0][1], FAMILY_IPV4));
+	if (unshare(CLONE_NEWNET))
+		_exit(NO_NAMESPACE);
+	CHECK(!steer_is_group_socket(fds.fd[0][1], FAMILY_IPV4));
+}
+
 static void port_busy(void)
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(4791) };
@@ -187,6 +200,7 @@ NAMESPACE_TEST(inherited_group)
 NAMESPACE_TEST(group_with_losses)
 NAMESPACE_TEST(group_with_strangers)
 NAMESPACE_TEST(group_without_program)
+NAMESPACE_TEST(another_namespace)
 NAMESPACE_TEST(port_busy)
 NAMESPACE_TEST(drained)
 
@@ -208,6 +222,7 @@ int main(void)
 		cmocka_unit_test(test_group_with_strangers),
 		cmocka_unit_test(test_group_without_program),
 		cmocka_unit_test(test_without_loopback),
+		cmocka_unit_test(test_another_namespace),
 		cmocka_unit_test(test_port_busy),
 		cmocka_unit_test(test_drained),
 	};
