@@ -406,7 +406,7 @@ static void test_local_qps(void **state)
 	qp_destroy(first);
 	qp_destroy(second);
 	pair.a.qp = saved;
-	pair.a.link->peer = NULL;
+	pair.a.link->peer = pair.b.link;
 	pair_close(&pair);
 }
 
