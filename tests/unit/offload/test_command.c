@@ -783,6 +783,62 @@ static void test_lane_full(void **state)
 	}
 }
 
+/* every size up to the largest, written and read back; not a byte beside it is touched (N15, N33)
+ */
+static void test_sizes(void **state)
+{
+	enum { CANARY = 4096, MAX = 1 << 20 };
+	struct fixture_options o = { .soft = true, .max_io = MAX, .staging = 2 * MAX };
+	uint8_t *from, *to;
+	struct fixture f;
+	uint16_t cid = 0;
+
+	fixture_open(&f, &o);
+	from = host_memory + CANARY;
+	to = host_memory + HOST_MEMORY / 2 + CANARY;
+	fill(from, MAX, 5);
+	for (uint32_t blocks = 1; blocks <= MAX / LBA; blocks += blocks < 70 ? 1 : 61) {
+		uint32_t len = blocks * LBA;
+		struct nvme_sqe sqe;
+
+		memset(to - CANARY, 0xcc, len + 2 * CANARY);
+		sqe = host_sqe(NVME_CMD_WRITE, ++cid, blocks, blocks, CANARY);
+		assert_int_equal(host_send(&f, &sqe), CAPSULE_TAKEN);
+		fake_settle(f.qp);
+		expect_response(f.qp, cid, 0);
+		sqe = host_sqe(NVME_CMD_READ, ++cid, blocks, blocks, HOST_MEMORY / 2 + CANARY);
+		assert_int_equal(host_send(&f, &sqe), CAPSULE_TAKEN);
+		fake_settle(f.qp);
+		expect_response(f.qp, cid, 0);
+		assert_memory_equal(from, to, len);
+		for (uint32_t i = 0; i < CANARY; i++) {
+			assert_int_equal(to[-1 - (int)i], 0xcc);
+			assert_int_equal(to[len + i], 0xcc);
+		}
+	}
+	/* one block more */
+	{
+		struct nvme_sqe sqe = host_sqe(NVME_CMD_READ, ++cid, 0, MAX / LBA + 1, 0);
+
+		assert_int_equal(host_send(&f, &sqe), CAPSULE_TAKEN);
+		fake_settle(f.qp);
+		expect_response(f.qp, cid, NVME_SC_INVALID_FIELD | DNR);
+	}
+	/* 32 of the largest at once (N33): staging has room for two */
+	for (uint16_t i = 0; i < 32; i++) {
+		struct nvme_sqe sqe = host_sqe(i % 2 ? NVME_CMD_READ : NVME_CMD_WRITE, i,
+					       i % 4 * 2048U, MAX / LBA, (size_t)(i % 8) * MAX);
+
+		assert_int_equal(host_send(&f, &sqe), CAPSULE_TAKEN);
+	}
+	for (int i = 0; i < 32; i++)
+		fake_settle(f.qp);
+	for (int i = 0; i < 32; i++)
+		assert_int_equal(fake_response(f.qp)->status, 0);
+	expect_idle(&f);
+	fixture_close(&f);
+}
+
 /* a drive: nobody announces its CQEs, so a timer looks */
 static void test_drive_is_polled(void **state)
 {
@@ -854,6 +910,7 @@ int main(void)
 		cmocka_unit_test(test_rnr),
 		cmocka_unit_test(test_rnr_capsule_data),
 		cmocka_unit_test(test_lane_full),
+		cmocka_unit_test(test_sizes),
 		cmocka_unit_test(test_drive_is_polled),
 		cmocka_unit_test(test_notify),
 	};
