@@ -33,7 +33,8 @@ static const char help[] =
 	"  -h, --help               this text\n"
 	"\n"
 	"Signals: SIGTERM, SIGINT disconnect the hosts in order and end it, data are safe; SIGUSR1\n"
-	"prints statistics.\n"
+	"prints statistics; SIGHUP reads --config again and switches namespaces on and off (their\n"
+	"\"enable\"): hosts are told.\n"
 	"\n"
 	"Example:\n"
 	"  truncate -s 1G disk.img\n"
@@ -123,6 +124,11 @@ static bool parse(int argc, char **argv, struct config *config, struct arguments
 	return true;
 }
 
+static struct config *reload(const void *arg, char *error, size_t error_len)
+{
+	return config_load(arg, error, error_len);
+}
+
 int cli_target(int argc, char **argv)
 {
 	struct arguments args = { .server = { .offload = true } };
@@ -145,6 +151,8 @@ int cli_target(int argc, char **argv)
 			fprintf(stderr, COMMAND ": %s\n", error);
 			goto out;
 		}
+		args.server.reload = reload;
+		args.server.reload_arg = args.config_file;
 	}
 	if (server_run(config, &args.server, error, sizeof(error)))
 		fprintf(stderr, COMMAND ": %s\n", error);

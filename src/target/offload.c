@@ -284,6 +284,28 @@ void offload_free(struct offload *offload)
 	free(offload);
 }
 
+void offload_switch_namespace(const struct subsystem *s, const struct namespace *ns)
+{
+	struct subsystem_offload *so = s->offload;
+	int err;
+
+	if (!so)
+		return;
+	/* this thread, which polls the back ends, is going to wait for them */
+	soft_ctrl_start_thread(so->ctrl);
+	for (unsigned int i = 0; i < so->count; i++) {
+		struct ibv_nvme_ctrl *ctrl = so->offloads[i]->ctrl;
+
+		if (ns->enabled)
+			err = ibv_map_nvmf_nsid(ctrl, ns->nsid, (uint16_t)ns->info.lba_size,
+						ns->nsid);
+		else
+			err = ibv_unmap_nvmf_nsid(ctrl, ns->nsid);
+		if (err)
+			log_warn("namespace %u of %s: %s", ns->nsid, s->nqn, strerror(err));
+	}
+}
+
 struct offload *offload_find(struct device *device, const struct subsystem *subsystem)
 {
 	struct list_node *pos;

@@ -187,6 +187,9 @@ struct offload *offload_find(struct device *device, const struct subsystem *subs
 /* progress of the soft controllers' back ends and of the offload; true: something went on */
 bool offload_poll(struct offload *offload);
 void offload_totals(const struct subsystem *subsystem, struct io_totals *totals);
+/* a namespace was switched on or off: map or unmap it on all devices. Unmapping waits for the
+ * commands in flight */
+void offload_switch_namespace(const struct subsystem *subsystem, const struct namespace *ns);
 /* the subsystem's soft controllers, which its devices share */
 struct soft_ctrl *subsystem_controller(struct subsystem *subsystem);
 void subsystem_controller_free(struct subsystem *subsystem);

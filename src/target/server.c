@@ -178,6 +178,64 @@ static void report(struct server *server)
 		statistics_write(&server->transport, server->transport.options.stats_file);
 }
 
+static const struct config_subsystem *find_config(const struct config *config, const char *nqn)
+{
+	for (size_t i = 0; i < config->subsystem_count; i++)
+		if (!strcmp(config->subsystems[i].nqn, nqn))
+			return &config->subsystems[i];
+	return NULL;
+}
+
+static bool enabled_in(const struct config_subsystem *config, uint32_t nsid)
+{
+	for (size_t i = 0; config && i < config->namespace_count; i++)
+		if (config->namespaces[i].nsid == nsid)
+			return config->namespaces[i].enabled;
+	return false;
+}
+
+/* what is switched off is refused to software first, then to the adapter; hosts are told at once */
+static void switch_namespaces(struct transport *transport, const struct config *config)
+{
+	struct list_node *pos;
+
+	list_for_each(pos, &transport->target.subsystems) {
+		struct subsystem *s = list_entry(pos, struct subsystem, node);
+		const struct config_subsystem *now = find_config(config, s->nqn);
+
+		for (size_t i = 0; i < s->namespace_count; i++) {
+			struct namespace *ns = &s->namespaces[i];
+			bool enable = enabled_in(now, ns->nsid);
+
+			if (enable == ns->enabled)
+				continue;
+			log_info("namespace %u of %s is switched %s", ns->nsid, s->nqn,
+				 enable ? "on" : "off");
+			subsystem_enable_namespace(&transport->target, s, ns->nsid, enable);
+			offload_switch_namespace(s, ns);
+		}
+	}
+}
+
+static void reload(struct transport *transport)
+{
+	const struct server_options *options = &transport->options;
+	struct config *config;
+	char error[512];
+
+	if (!options->reload) {
+		log_warn("SIGHUP reads --config again, and there is none");
+		return;
+	}
+	config = options->reload(options->reload_arg, error, sizeof(error));
+	if (!config) {
+		log_error("%s: nothing is changed", error);
+		return;
+	}
+	switch_namespaces(transport, config);
+	config_free(config);
+}
+
 static void signals(struct server *server)
 {
 	struct signalfd_siginfo info;
@@ -185,6 +243,8 @@ static void signals(struct server *server)
 	while (read(server->signal_fd, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo == SIGUSR1)
 			report(server);
+		else if (info.ssi_signo == SIGHUP)
+			reload(&server->transport);
 		else
 			server->terminate = true;
 	}
@@ -381,6 +441,7 @@ int server_run(const struct config *config, const struct server_options *options
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGHUP);
 	/* before the library makes threads: they inherit the mask */
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	server.signal_fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);

@@ -14,6 +14,10 @@ struct server_options {
 	bool quiet;   /* no "listening" lines on stdout */
 	const char
 		*stats_file; /* JSON statistics, written on SIGUSR1 and at the end; may be NULL */
+	/* SIGHUP: the configuration as it is now, NULL and @error; NULL = SIGHUP is refused.
+	 * Namespaces are switched on and off; other changes need a restart */
+	struct config *(*reload)(const void *arg, char *error, size_t error_len);
+	const void *reload_arg;
 };
 
 /**

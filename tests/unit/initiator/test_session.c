@@ -52,12 +52,13 @@ static uint16_t free_port(void)
 	return ntohs(addr.sin_port);
 }
 
-static void start_target(struct target_process *t, const char *option)
+/* @a, @b: further arguments, or NULL */
+static void start_process(struct target_process *t, const char *a, const char *b)
 {
 	char listen_text[32], line[64] = "";
+	bool config = a && !strcmp(a, "--config");
 	int fds[2];
 
-	t->port = free_port();
 	snprintf(listen_text, sizeof(listen_text), "127.0.0.1:%u", t->port);
 	assert_int_equal(pipe(fds), 0);
 	t->pid = fork();
@@ -65,15 +66,23 @@ static void start_target(struct target_process *t, const char *option)
 		dup2(fds[1], STDOUT_FILENO);
 		close(fds[0]);
 		close(fds[1]);
-		execl(softhca, softhca, "target", "--listen", listen_text, "--subsystem", NQN,
-		      "--namespace", "memory:16M", "--namespace", "memory:16M,lba=4096", option,
-		      NULL);
+		if (config)
+			execl(softhca, softhca, "target", a, b, NULL);
+		else
+			execl(softhca, softhca, "target", "--listen", listen_text, "--subsystem",
+			      NQN, "--namespace", "memory:16M", "--namespace",
+			      "memory:16M,lba=4096", a, NULL);
 		_exit(127);
 	}
 	close(fds[1]);
-	/* "listening on ..." */
+	/* "listening on ..."; the pipe stays open: the target may still print */
 	assert_true(read(fds[0], line, sizeof(line) - 1) > 0);
-	/* the pipe stays open: the target may still print */
+}
+
+static void start_target(struct target_process *t, const char *option)
+{
+	t->port = free_port();
+	start_process(t, option, NULL);
 }
 
 static void stop_target(struct target_process *t)
@@ -447,7 +456,8 @@ static void test_connect_loop(void **state)
 	long before = 0, grown;
 
 	for (int i = 0; i < count; i++) {
-		if (i == 30)
+		/* receive buffers and CQs are touched for the first time in the first 1,500 */
+		if (i == (count > 3000 ? count / 2 : 30))
 			before = resident(offloaded.pid);
 		initiator_disconnect(connect_to(&offloaded, 2, 0));
 	}
@@ -500,6 +510,80 @@ static int teardown(void **state)
 	return 0;
 }
 
+static void write_config(const char *path, uint16_t port, bool second)
+{
+	FILE *file = fopen(path, "w");
+
+	assert_non_null(file);
+	fprintf(file,
+		"{\"ports\": [{\"addr\": {\"traddr\": \"127.0.0.1\", \"trsvcid\": %u},"
+		" \"subsystems\": [\"" NQN "\"]}],\n"
+		"\"subsystems\": [{\"nqn\": \"" NQN "\", \"attr\": {\"allow_any_host\": 1},"
+		" \"namespaces\": [\n"
+		"{\"nsid\": 1, \"enable\": 1, \"device\": {\"path\": \"memory:1M\"}},\n"
+		"{\"nsid\": 2, \"enable\": %d, \"device\": {\"path\": \"memory:1M\"}}]}]}\n",
+		port, second);
+	fclose(file);
+}
+
+struct event {
+	bool done;
+	uint16_t status;
+	uint32_t dw0;
+};
+
+static void event_done(void *arg, uint16_t status, const struct nvme_cqe *cqe)
+{
+	struct event *event = arg;
+
+	event->done = true;
+	event->status = status;
+	event->dw0 = cqe ? le32toh(cqe->dw0) : 0;
+}
+
+/* SIGHUP: a namespace goes and comes; the host is told, and its commands get the right status */
+static void test_namespace_switched_at_run_time(void **state)
+{
+	static const struct nvme_sqe aer = { .opcode = NVME_ADMIN_AER };
+	const struct nvme_sqe ask = { .opcode = NVME_ADMIN_SET_FEATURES,
+				      .cdw10 = htole32(NVME_FEAT_ASYNC_EVENT),
+				      .cdw11 = htole32(NVME_OAES_NS_CHANGED) };
+	char path[] = "/tmp/softhca-test-XXXXXX";
+	struct nvme_sqe sqe = io_sqe(NVME_CMD_READ, 2, 0, 8);
+	struct target_process t;
+	struct initiator *host;
+	uint8_t data[4096];
+
+	close(mkstemp(path));
+	t.port = free_port();
+	write_config(path, t.port, true);
+	start_process(&t, "--config", path);
+	host = connect_to(&t, 1, 0);
+	assert_int_equal(initiator_command(host, 0, &ask, NULL, 0, false, NULL), 0);
+	for (int enable = 0; enable <= 1; enable++) {
+		struct event event = { 0 };
+
+		assert_int_equal(initiator_command(host, 1, &sqe, data, 4096, false, NULL),
+				 enable ? NVME_SC_INVALID_NAMESPACE | DNR : 0);
+		assert_int_equal(
+			initiator_submit(host, 0, &aer, NULL, 0, 0, false, event_done, &event), 0);
+		write_config(path, t.port, enable);
+		kill(t.pid, SIGHUP);
+		while (!event.done)
+			assert_true(initiator_poll(host, 100));
+		assert_int_equal(event.status, 0);
+		assert_int_equal(event.dw0, 0x00040002); /* notice, namespace changed, log 0x04 */
+		assert_int_equal(initiator_get_log(host, NVME_LOG_CHANGED_NS, 0, data, 4096), 0);
+		assert_int_equal(get_le32(data), 2);
+		assert_int_equal(get_le32(data + 4), 0);
+		assert_int_equal(initiator_command(host, 1, &sqe, data, 4096, false, NULL),
+				 enable ? 0 : NVME_SC_INVALID_NAMESPACE | DNR);
+	}
+	initiator_disconnect(host);
+	unlink(path);
+	stop_target(&t);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -509,6 +593,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_capsules_of_wrong_lengths),
 		cmocka_unit_test(test_keep_alive),
 		cmocka_unit_test(test_host_killed),
+		cmocka_unit_test(test_namespace_switched_at_run_time),
 		cmocka_unit_test(test_connect_loop),
 		cmocka_unit_test(test_target_ends_under_load),
 	};
