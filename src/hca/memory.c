@@ -15,12 +15,13 @@
 #include "util/bytes.h"
 #include "util/log.h"
 
-#define KEY_INDEX_BITS	  24
-#define CHUNK_BITS	  12
-#define CHUNK_ENTRIES	  (1U << CHUNK_BITS)
-#define CHUNK_COUNT	  (1U << (KEY_INDEX_BITS - CHUNK_BITS))
-#define REUSE_AFTER_FREED 1024U /* freed indices wait this long, so that stale keys stay unknown   \
-				 */
+#define KEY_INDEX_BITS 24
+#define CHUNK_BITS     12
+#define CHUNK_ENTRIES  (1U << CHUNK_BITS)
+#define CHUNK_COUNT    (1U << (KEY_INDEX_BITS - CHUNK_BITS))
+#define REUSE_AFTER_FREED                                                                          \
+	1024U /* freed indices wait this long, so that stale keys stay unknown                     \
+	       */
 
 struct key_entry {
 	_Atomic(struct hca_mr *) mr; /* NULL = free */
