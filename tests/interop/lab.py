@@ -66,9 +66,11 @@ class Guest:
             vmctl.guest_exec(self.base, "poweroff -nf", 2)
         except (TimeoutError, OSError):
             pass
-        wait_for(lambda: not self.alive() or self.reap(), 10, "guest %s goes" % self.name)
+        wait_for(lambda: not self.alive() or self.zombie(), 10, "guest %s goes" % self.name)
+        os.unlink(self.base + ".pid")
 
-    def reap(self):
+    def zombie(self):
+        """it ended and nobody has collected it"""
         with open(self.base + ".pid") as f, open("/proc/%s/stat" % f.read().strip()) as s:
             return s.read().split(") ")[1][0] == "Z"
 

@@ -56,7 +56,7 @@ queues() {
 
 # make_files DIRECTORY: files of many sizes; their checksums on stdout
 make_files() {
-	for size in 1 2 511 512 513 4095 4096 4097 65535 65536 131073 1048577 5000000; do
+	for size in 1 2 511 512 513 4095 4096 4097 65535 65536 131073 ${MORE-1048577 5000000}; do
 		head -c $size /dev/urandom > "$1/file$size" || fail "write $size"
 	done
 	dd if=/dev/urandom of="$1/file-big" bs=1M count=${BIG:-32} 2> /dev/null || fail "write big"
@@ -88,12 +88,13 @@ files() {
 	cat /tmp/sums
 }
 
-# numbered_writes DEVICE SECONDS: 4 KiB blocks that say their number, one after the other, past the
-# page cache; a number is in /tmp/acked once its write was acknowledged
+# numbered_writes DEVICE [COUNT]: 4 KiB blocks that say their number, one after the other, past the
+# page cache, until there is a /tmp/stop; a number is in /tmp/acked once its write was acknowledged
 numbered_writes() {
+	rm -f /tmp/stop
 	: > /tmp/acked
-	i=0 end=$(($(date +%s) + $2))
-	while [ "$(date +%s)" -lt $end ]; do
+	i=0
+	while [ ! -e /tmp/stop ] && [ $i -lt "${2:-10000}" ]; do
 		yes "block $i" | head -c 4096 > /tmp/block
 		dd if=/tmp/block of="$1" bs=4k count=1 seek=$i oflag=direct conv=notrunc 2> /dev/null || fail "write $i"
 		echo $i >> /tmp/acked
