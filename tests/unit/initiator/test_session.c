@@ -460,6 +460,8 @@ static void test_connect_loop(void **state)
 		if (i == (count > 3000 ? count / 2 : 30))
 			before = resident(offloaded.pid);
 		initiator_disconnect(connect_to(&offloaded, 2, 0));
+		if (env && i % 1000 == 999)
+			print_message("%d connects: %ld KiB\n", i + 1, resident(offloaded.pid));
 	}
 	grown = resident(offloaded.pid) - before;
 	if (env)
@@ -584,6 +586,163 @@ static void test_namespace_switched_at_run_time(void **state)
 	stop_target(&t);
 }
 
+#define NQN_2 NQN "-2"
+
+static void write_two_subsystems(const char *path, uint16_t port)
+{
+	FILE *file = fopen(path, "w");
+
+	assert_non_null(file);
+	fprintf(file,
+		"{\"ports\": [{\"addr\": {\"traddr\": \"127.0.0.1\", \"trsvcid\": %u},"
+		" \"subsystems\": [\"" NQN "\", \"" NQN_2 "\"]}],\n"
+		"\"subsystems\": [{\"nqn\": \"" NQN "\", \"attr\": {\"allow_any_host\": 1},"
+		" \"namespaces\": ["
+		"{\"nsid\": 1, \"enable\": 1, \"device\": {\"path\": \"memory:1M\"}}]},\n"
+		"{\"nqn\": \"" NQN_2 "\", \"attr\": {\"allow_any_host\": 1}, \"namespaces\": ["
+		"{\"nsid\": 1, \"enable\": 1, \"device\": {\"path\": \"memory:2M\"}}]}]}\n",
+		port);
+	fclose(file);
+}
+
+static uint64_t counter(struct initiator *host, const char *name)
+{
+	static char text[8192];
+	const char *at;
+
+	assert_int_equal(initiator_get_log(host, NVME_LOG_SOFTHCA, 0, text, sizeof(text)), 0);
+	text[sizeof(text) - 1] = 0;
+	at = strstr(text, name);
+	assert_non_null(at);
+	return strtoull(at + strlen(name) + 2, NULL, 10); /* name":value */
+}
+
+/*
+ * An I/O queue's subsystem is guessed from its host's controllers. With controllers of two
+ * subsystems waiting for queues the guess goes to the younger; the queue of the older one is then
+ * served by software, with the right data.
+ */
+static void test_wrong_guess_is_served_by_software(void **state)
+{
+	static const struct nvme_sqe queues = { .opcode = NVME_ADMIN_SET_FEATURES,
+						.cdw10 = NVME_FEAT_QUEUES };
+	char path[] = "/tmp/softhca-test-XXXXXX";
+	struct initiator_options o = { .address = "127.0.0.1" };
+	struct nvme_sqe end_of_first = io_sqe(NVME_CMD_READ, 1, 2048, 1);
+	struct nvme_sqe sqe = io_sqe(NVME_CMD_READ, 1, 0, 8);
+	struct initiator *first, *second;
+	struct target_process t;
+	uint8_t data[4096];
+	char error[256];
+
+	close(mkstemp(path));
+	t.port = o.port = free_port();
+	write_two_subsystems(path, t.port);
+	start_process(&t, "--config", path);
+	o.subnqn = NQN;
+	first = initiator_connect(&o, error, sizeof(error));
+	o.subnqn = NQN_2;
+	second = initiator_connect(&o, error, sizeof(error));
+	assert_non_null(first);
+	assert_non_null(second);
+	assert_int_equal(initiator_command(first, 0, &queues, NULL, 0, false, NULL), 0);
+	assert_int_equal(initiator_command(second, 0, &queues, NULL, 0, false, NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		struct initiator *host = i ? second : first;
+		struct nvme_cqe cqe;
+
+		host->queues[1] = queue_open(host, 1, 16);
+		assert_non_null(host->queues[1]);
+		host->queue_count = 2;
+		assert_int_equal(command_connect(host, host->queues[1], &cqe), 0);
+	}
+	for (int i = 0; i < 10; i++) {
+		assert_int_equal(initiator_command(first, 1, &sqe, data, 4096, false, NULL), 0);
+		assert_int_equal(initiator_command(second, 1, &sqe, data, 4096, false, NULL), 0);
+	}
+	/* each its own namespace: 1 MiB and 2 MiB */
+	assert_int_equal(initiator_command(first, 1, &end_of_first, data, 512, false, NULL),
+			 NVME_SC_LBA_RANGE | DNR);
+	assert_int_equal(initiator_command(second, 1, &end_of_first, data, 512, false, NULL), 0);
+	assert_int_equal(counter(first, "software_read"), 11);
+	assert_int_equal(counter(first, "offloaded_read"), 0);
+	assert_int_equal(counter(second, "software_read"), 0);
+	assert_int_equal(counter(second, "offloaded_read"), 11);
+	initiator_disconnect(first);
+	initiator_disconnect(second);
+	unlink(path);
+	stop_target(&t);
+}
+
+/* the CM private data: the REJ's reason and status */
+static void test_reject_statuses(void **state)
+{
+	static const struct {
+		uint16_t recfmt, qid, hrqsize, hsqsize;
+		uint8_t responder_resources;
+		uint16_t status; /* 0 = accepted */
+	} rows[] = {
+		{ 0, 0, 32, 31, 4, 0 },
+		{ 0, 0, 129, 128, 4, 0 }, /* SPDK's way of counting */
+		{ 1, 0, 32, 31, 4, NVMF_RDMA_REJECT_RECFMT },
+		{ 0, 1025, 32, 31, 4, NVMF_RDMA_REJECT_QID },
+		{ 0, 0xffff, 32, 31, 4, NVMF_RDMA_REJECT_QID },
+		{ 0, 0, 32, 0, 4, NVMF_RDMA_REJECT_HSQSIZE },
+		{ 0, 1, 200, 129, 4, NVMF_RDMA_REJECT_HSQSIZE },
+		{ 0, 1, 0xffff, 0xffff, 4, NVMF_RDMA_REJECT_HSQSIZE },
+		{ 0, 0, 30, 31, 4, NVMF_RDMA_REJECT_HRQSIZE },
+		{ 0, 0, 0, 31, 4, NVMF_RDMA_REJECT_HRQSIZE },
+		{ 0, 0, 32, 31, 0, NVMF_RDMA_REJECT_IRD },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct nvmf_rdma_request request = { .recfmt = htole16(rows[i].recfmt),
+						     .qid = htole16(rows[i].qid),
+						     .hrqsize = htole16(rows[i].hrqsize),
+						     .hsqsize = htole16(rows[i].hsqsize) };
+		struct rdma_conn_param param = { .private_data = &request,
+						 .private_data_len = sizeof(request),
+						 .responder_resources = rows[i].responder_resources,
+						 .retry_count = 7,
+						 .rnr_retry_count = 7 };
+		struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC,
+						 .cap = { 16, 16, 1, 1, 0 } };
+		struct sockaddr_in addr = { .sin_family = AF_INET,
+					    .sin_port = htons(offloaded.port) };
+		struct rdma_cm_event *event;
+		struct rdma_cm_id *id;
+
+		addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		assert_int_equal(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP), 0);
+		assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&addr, 2000), 0);
+		assert_int_equal(rdma_resolve_route(id, 2000), 0);
+		assert_int_equal(rdma_create_qp(id, NULL, &attr), 0);
+		if (!rows[i].status) {
+			const struct nvmf_rdma_accept *accept;
+
+			assert_int_equal(rdma_connect(id, &param), 0);
+			accept = id->event->param.conn.private_data;
+			assert_int_equal(le16toh(accept->recfmt), 0);
+			assert_int_equal(le16toh(accept->crqsize), rows[i].hsqsize);
+			assert_int_equal(id->event->param.conn.responder_resources >= 1, 1);
+			rdma_disconnect(id);
+		} else {
+			const struct nvmf_rdma_reject *reject;
+
+			assert_int_not_equal(rdma_connect(id, &param), 0);
+			event = id->event;
+			assert_non_null(event);
+			assert_int_equal(event->event, RDMA_CM_EVENT_REJECTED);
+			assert_int_equal(event->status, 28);
+			reject = event->param.conn.private_data;
+			assert_int_equal(le16toh(reject->recfmt), 0);
+			assert_int_equal(le16toh(reject->status), rows[i].status);
+		}
+		rdma_destroy_qp(id);
+		rdma_destroy_id(id);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -593,6 +752,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_capsules_of_wrong_lengths),
 		cmocka_unit_test(test_keep_alive),
 		cmocka_unit_test(test_host_killed),
+		cmocka_unit_test(test_wrong_guess_is_served_by_software),
+		cmocka_unit_test(test_reject_statuses),
 		cmocka_unit_test(test_namespace_switched_at_run_time),
 		cmocka_unit_test(test_connect_loop),
 		cmocka_unit_test(test_target_ends_under_load),
