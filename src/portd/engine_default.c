@@ -144,6 +144,24 @@ void engine_put(struct engine *engine)
 	portd_disconnect(client);
 }
 
+/*
+ * The process ends without destroying its QPs, as many do: what its peers' last messages are owed
+ * (an acknowledgement that waited for an answer) leaves first, or they would retry and fail.
+ */
+__attribute__((destructor)) static void settle_at_exit(void)
+{
+	struct engine *engine;
+
+	if (pthread_mutex_trylock(&lock))
+		return;
+	engine = default_engine;
+	if (engine && engine_trylock(engine)) {
+		engine_progress(engine);
+		engine_unlock(engine);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 struct portd_client *portd_default(void)
 {
 	struct portd_client *client;
