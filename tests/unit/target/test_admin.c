@@ -202,6 +202,8 @@ static void test_discovery_shows_what_the_host_may_use(void **state)
 
 	assert_int_equal(get_log(admin, NVME_LOG_DISCOVERY, 0, data, 4096), 0);
 	assert_int_equal(le64toh(header->numrec), 1);
+	assert_string_equal(((const struct nvmf_discovery_record *)(data + 1024))->subnqn, NQN_A);
+	assert_int_equal(data[2048], 0); /* no second record */
 	/* nothing else on a discovery controller */
 	assert_int_equal(get_log(admin, NVME_LOG_SMART, 0, data, 512),
 			 NVME_SC_INVALID_LOG_PAGE | DNR);
