@@ -107,7 +107,7 @@ static void leave_namespace(struct soft_cmd *cmd)
 static void cmd_recycle(struct soft_cmd *cmd)
 {
 	leave_namespace(cmd);
-	list_add_tail(&cmd->qp->free, &cmd->node);
+	list_add(&cmd->qp->free, &cmd->node); /* the one used last is in the cache */
 }
 
 static void recycle_list(struct list_node *list)
