@@ -37,6 +37,8 @@ struct backend_file {
 	/* an fdatasync failed: what it should have made safe may be lost, and the kernel says so
 	 * only once; every later FLUSH fails too */
 	_Atomic bool sync_failed;
+	_Atomic bool cut_told;
+	char *path;
 	uint8_t *zeroes;  /* SCRATCH_LEN bytes, never written */
 	uint8_t *discard; /* SCRATCH_LEN bytes, VERIFY reads into it */
 };
@@ -61,14 +63,24 @@ static void file_close(struct backend *backend)
 	struct backend_file *b = (struct backend_file *)backend;
 
 	if (!b->base.info.read_only && fdatasync(b->fd) && errno != EINVAL)
-		log_error("cannot write back a namespace's file on close: %s: data may be lost",
+		log_error("cannot write '%s' back on close: %s: data may be lost", b->path,
 			  strerror(errno));
 	if (b->direct_fd >= 0)
 		close(b->direct_fd);
 	close(b->fd);
 	free(b->zeroes);
 	free(b->discard);
+	free(b->path);
 	free(b);
+}
+
+/* once: the operator should know why hosts see errors */
+static void tell_cut(struct backend_file *b)
+{
+	if (!atomic_exchange(&b->cut_told, true))
+		log_error(
+			"'%s' is shorter than its namespace's %llu bytes: I/O beyond its end fails",
+			b->path, (unsigned long long)b->base.info.size_bytes);
 }
 
 static bool direct_fits(const struct backend_file *b, const struct backend_io *io)
@@ -90,7 +102,7 @@ static bool direct_fits(const struct backend_file *b, const struct backend_io *i
  * would grow it, with a hole where data were. Not beyond RLIMIT_FSIZE: the kernel would send
  * SIGXFSZ. Return: 0 or an errno.
  */
-static int check_write(const struct backend_file *b, const struct backend_io *io)
+static int check_write(struct backend_file *b, const struct backend_io *io)
 {
 	uint64_t end = io->offset + io->length;
 	struct rlimit limit;
@@ -100,8 +112,10 @@ static int check_write(const struct backend_file *b, const struct backend_io *io
 		return 0;
 	if (fstat(b->fd, &st))
 		return EIO;
-	if (end > (uint64_t)st.st_size)
+	if (end > (uint64_t)st.st_size) {
+		tell_cut(b);
 		return EIO;
+	}
 	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY &&
 	    end > limit.rlim_cur)
 		return EFBIG;
@@ -245,8 +259,10 @@ static bool file_complete(struct backend *backend, struct backend_io *io, int re
 	}
 	if (res < 0)
 		return finish(io, -res);
-	if (!res) /* the file ends here */
+	if (!res) { /* the file ends here */
+		tell_cut(b);
 		return finish(io, EIO);
+	}
 	advance(io, (uint64_t)res);
 	if (io->done < io->length)
 		return false;
@@ -450,7 +466,8 @@ struct backend *backend_open_file(const char *path, uint32_t lba_size, bool read
 	err = find_size(b, path, error, error_len);
 	if (err)
 		goto out_close;
-	if (posix_memalign((void **)&b->zeroes, 4096, SCRATCH_LEN) ||
+	b->path = strdup(path);
+	if (!b->path || posix_memalign((void **)&b->zeroes, 4096, SCRATCH_LEN) ||
 	    posix_memalign((void **)&b->discard, 4096, SCRATCH_LEN)) {
 		snprintf(error, error_len, "out of memory");
 		err = ENOMEM;
@@ -473,6 +490,7 @@ out_close:
 out_free:
 	free(b->zeroes);
 	free(b->discard);
+	free(b->path);
 	free(b);
 	errno = err;
 	return NULL;
