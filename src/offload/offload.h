@@ -26,8 +26,8 @@ struct offload_memory {
 void offload_get_caps(struct ibv_nvmf_caps *caps);
 
 /* Return: 0 or EINVAL/ENOMEM/EOPNOTSUPP; rules of docs/nvmf-offload.md */
-int offload_create(struct offload **offload, struct hca_srq *srq, const struct ibv_nvmf_attrs *attrs,
-		   const struct offload_memory *staging);
+int offload_create(struct offload **offload, struct hca_srq *srq,
+		   const struct ibv_nvmf_attrs *attrs, const struct offload_memory *staging);
 void offload_destroy(struct offload *offload);
 extern const struct capsule_ops offload_capsule_ops;
 /* hidden WRs a QP of this offload needs room for */
