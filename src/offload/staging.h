@@ -15,7 +15,7 @@ struct staging {
 	uint32_t page_size, page_count;
 	uint32_t free_pages;
 	uint32_t lowest; /* no page before it is free */
-	uint64_t *used; /* bit map */
+	uint64_t *used;	 /* bit map */
 };
 
 /* Return: 0 or -ENOMEM */
