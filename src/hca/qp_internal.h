@@ -53,8 +53,15 @@ struct requester {
 	bool probing;	  /* timed out: one packet at a time until there is progress */
 	uint8_t retries_left, rnr_retries_left;
 
+	/* when and of which packet an acknowledgement is timed; 0 = of none */
+	uint64_t timed_ns;
+	uint32_t timed_psn;
+	uint64_t rtt_ns, rtt_var_ns; /* smoothed; 0 = not measured yet */
+
 	struct engine_timer timer;
-	uint64_t deadline_ns; /* the real one; the heap's may be earlier (timers.c). 0 = stopped */
+	/* the real ones; the heap's may be earlier (timers.c). 0 = stopped */
+	uint64_t deadline_ns, probe_ns;
+	uint8_t probes; /* since there was progress */
 };
 
 /* a READ that was accepted: kept so that a duplicate can be answered (IBTA 1.4, 9.7.5.1.5) */
@@ -193,6 +200,7 @@ static inline bool requester_is_idle(const struct hca_qp *qp)
 
 /* timers.c calls these when time is over */
 void requester_timed_out(struct hca_qp *qp, uint64_t now_ns);
+void requester_probe(struct hca_qp *qp);
 void requester_rnr_over(struct hca_qp *qp);
 
 /* ---- responder.c ------------------------------------------------------------ */
@@ -211,6 +219,7 @@ void responder_stop(struct hca_qp *qp);
 void timers_init(struct hca_qp *qp);
 void timers_request_sent(struct hca_qp *qp);
 void timers_progress(struct hca_qp *qp); /* something was acknowledged */
+void timers_rtt_sample(struct hca_qp *qp, uint64_t rtt_ns);
 void timers_rnr_received(struct hca_qp *qp, uint8_t code);
 void timers_stop(struct hca_qp *qp);
 

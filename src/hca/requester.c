@@ -8,6 +8,7 @@
  * our own receive buffer. Pieces start at fixed places of the message: whatever is asked for
  * again lies inside one earlier request, as a responder's check of duplicates wants it.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "hca/qp_internal.h"
@@ -171,6 +172,8 @@ void requester_start(struct hca_qp *qp, uint32_t psn)
 	psn &= PSN_MASK;
 	req->una_psn = req->next_psn = req->max_psn = req->post_psn = psn;
 	req->read_restart_psn = psn;
+	req->timed_ns = req->rtt_ns = 0;
+	req->probes = 0;
 	req->read_chunk = MAX(chunk_bytes / qp->mtu, 1U);
 	req->retries_left = qp->attr.retry_cnt;
 	req->rnr_retries_left = qp->attr.rnr_retry;
@@ -212,6 +215,7 @@ static void go_back(struct hca_qp *qp)
 	qp->sq.next = qp->sq.head;
 	req->next_psn = req->una_psn;
 	req->unsolicited_packets = req->unsolicited_bytes = 0;
+	req->timed_ns = 0; /* whether an ACK means the first or the second sending nobody knows */
 	release_window(qp, req->in_flight);
 	release_reads(qp);
 	if (!req->rnr_wait)
@@ -250,6 +254,17 @@ void requester_rnr_over(struct hca_qp *qp)
 	qp_schedule(qp);
 }
 
+/* index of the WQE that the packet before next_psn belongs to; there is one in flight */
+static uint32_t newest_sent(const struct hca_qp *qp)
+{
+	const struct send_queue *sq = &qp->sq;
+	uint32_t index = sq->next;
+
+	if (index == sq->tail || send_queue_at(sq, index)->first_psn == qp->req.next_psn)
+		index--;
+	return index;
+}
+
 /*
  * The last packet did not ask for an acknowledgement because more was to follow, but now does not:
  * send it once more, asking. A READ is acknowledged by its responses.
@@ -257,19 +272,17 @@ void requester_rnr_over(struct hca_qp *qp)
 static void solicit_ack(struct hca_qp *qp)
 {
 	struct requester *req = &qp->req;
-	struct send_queue *sq = &qp->sq;
 	struct send_wqe *wqe;
-	uint32_t last, index = sq->next;
+	uint32_t last, index;
 
 	if (!req->unsolicited_packets || req->next_psn != req->max_psn || requester_is_idle(qp))
 		return;
 	last = psn_add(req->next_psn, PSN_MASK);
-	if (index == sq->tail || send_queue_at(sq, index)->first_psn == req->next_psn)
-		index--;
-	wqe = send_queue_at(sq, index);
+	index = newest_sent(qp);
+	wqe = send_queue_at(&qp->sq, index);
 	if (wqe->opcode == IBV_WR_RDMA_READ)
 		return;
-	sq->next = index;
+	qp->sq.next = index;
 	req->next_psn = last;
 	index = (last - wqe->first_psn) & PSN_MASK;
 	release_window(qp, MIN(req->in_flight, wqe_charge(qp, wqe, index, index + 1)));
@@ -337,6 +350,34 @@ static void sent_before(struct hca_qp *qp, uint32_t psn, struct send_wqe *wqe)
 	timers_request_sent(qp);
 }
 
+/* ask for packets [from, to) of a READ. Return: 0 or -EAGAIN */
+static int queue_read(struct hca_qp *qp, const struct send_wqe *wqe, uint32_t from, uint32_t to)
+{
+	const struct packet p = {
+		.opcode = OPC_RC | OP_READ_REQUEST,
+		.ack_req = true,
+		.pkey = PKEY_DEFAULT,
+		.dest_qpn = qp->dest_qpn,
+		.psn = psn_add(wqe->first_psn, from),
+		.va = wqe->remote_addr + (uint64_t)from * qp->mtu,
+		.rkey = wqe->rkey,
+		.dma_len = wqe_payload(qp, wqe, from, to),
+	};
+
+	return link_queue(qp->engine->link, &qp->flow, &p, NULL, 0);
+}
+
+/* the packet at next_psn asks for an answer */
+static void time_this_one(struct hca_qp *qp)
+{
+	struct requester *req = &qp->req;
+
+	if (req->timed_ns || req->next_psn != req->max_psn)
+		return;
+	req->timed_ns = qp->engine->now_ns;
+	req->timed_psn = req->next_psn;
+}
+
 static enum tx_result send_read(struct hca_qp *qp, struct send_wqe *wqe)
 {
 	struct requester *req = &qp->req;
@@ -344,22 +385,12 @@ static enum tx_result send_read(struct hca_qp *qp, struct send_wqe *wqe)
 	uint32_t index = (req->next_psn - wqe->first_psn) & PSN_MASK;
 	uint32_t end = read_chunk_end(qp, wqe, index);
 	uint32_t bytes = wqe_payload(qp, wqe, index, end);
-	struct packet p = {
-		.opcode = OPC_RC | OP_READ_REQUEST,
-		.ack_req = true,
-		.pkey = PKEY_DEFAULT,
-		.dest_qpn = qp->dest_qpn,
-		.psn = req->next_psn,
-		.va = wqe->remote_addr + (uint64_t)index * qp->mtu,
-		.rkey = wqe->rkey,
-		.dma_len = bytes,
-	};
 
 	if (req->reads >= qp->attr.max_rd_atomic)
 		return TX_IDLE;
 	if (engine->read_bytes && engine->read_bytes + bytes > link_window_bytes(engine->link))
 		return TX_WAIT_READ;
-	if (link_queue(engine->link, &qp->flow, &p, NULL, 0))
+	if (queue_read(qp, wqe, index, end))
 		return TX_LINK_FULL;
 	req->reads++;
 	req->read_bytes += bytes;
@@ -367,6 +398,7 @@ static enum tx_result send_read(struct hca_qp *qp, struct send_wqe *wqe)
 	if (index % req->read_chunk)
 		req->read_restart_psn = req->next_psn;
 	req->unsolicited_packets = req->unsolicited_bytes = 0;
+	time_this_one(qp);
 	sent_before(qp, psn_add(wqe->first_psn, end), wqe);
 	return TX_MORE;
 }
@@ -405,33 +437,25 @@ static bool wants_ack(const struct hca_qp *qp, bool last, uint64_t charge)
 	return !peer_has_room(qp->peer, charge + qp->mtu + PACKET_OVERHEAD);
 }
 
-/* one packet of a SEND or WRITE */
-static enum tx_result send_packet(struct hca_qp *qp, struct send_wqe *wqe)
+/* packet @index of a SEND or WRITE. Return: 0, -EAGAIN: the link is full, -EFAULT: the memory key
+ */
+static int queue_packet(struct hca_qp *qp, struct send_wqe *wqe, uint32_t index, bool ack_req)
 {
-	struct requester *req = &qp->req;
-	uint32_t index = (req->next_psn - wqe->first_psn) & PSN_MASK;
-	bool last = index + 1 == wqe->packets;
 	uint32_t len = wqe_payload(qp, wqe, index, index + 1);
-	uint64_t charge = len + PACKET_OVERHEAD;
 	struct iovec iov[HCA_MAX_SGE];
 	struct packet p;
 	int iov_count;
 
-	/* a QP with nothing in flight may always send one packet: no other QP's loss stops it */
-	if (req->in_flight && !peer_has_room(qp->peer, charge))
-		return TX_WAIT_PEER;
-	if (wqe_memory(qp, wqe, index * qp->mtu, len, 0, iov, &iov_count) != MEMORY_OK) {
-		fail_locally(qp, wqe, IBV_WC_LOC_PROT_ERR);
-		return TX_IDLE;
-	}
+	if (wqe_memory(qp, wqe, index * qp->mtu, len, 0, iov, &iov_count) != MEMORY_OK)
+		return -EFAULT;
 	p.opcode = OPC_RC | request_opcode[wqe->opcode][position_of(index, wqe->packets)];
 	p.pad = -len & 3;
-	p.solicited = wqe->solicited && last;
+	p.solicited = wqe->solicited && index + 1 == wqe->packets;
 	p.fecn = p.becn = false;
-	p.ack_req = wants_ack(qp, last, charge);
+	p.ack_req = ack_req;
 	p.pkey = PKEY_DEFAULT;
 	p.dest_qpn = qp->dest_qpn;
-	p.psn = req->next_psn;
+	p.psn = psn_add(wqe->first_psn, index);
 	p.va = wqe->remote_addr;
 	p.rkey = wqe->rkey;
 	p.dma_len = wqe->length;
@@ -439,14 +463,37 @@ static enum tx_result send_packet(struct hca_qp *qp, struct send_wqe *wqe)
 	p.inv_rkey = wqe->inv_rkey;
 	p.payload = NULL;
 	p.payload_len = len;
-	if (link_queue(qp->engine->link, &qp->flow, &p, iov, iov_count))
+	return link_queue(qp->engine->link, &qp->flow, &p, iov, iov_count);
+}
+
+/* one packet of a SEND or WRITE */
+static enum tx_result send_packet(struct hca_qp *qp, struct send_wqe *wqe)
+{
+	struct requester *req = &qp->req;
+	uint32_t index = (req->next_psn - wqe->first_psn) & PSN_MASK;
+	uint64_t charge = wqe_charge(qp, wqe, index, index + 1);
+	bool ack_req;
+
+	/* a QP with nothing in flight may always send one packet: no other QP's loss stops it */
+	if (req->in_flight && !peer_has_room(qp->peer, charge))
+		return TX_WAIT_PEER;
+	ack_req = wants_ack(qp, index + 1 == wqe->packets, charge);
+	switch (queue_packet(qp, wqe, index, ack_req)) {
+	case 0:
+		break;
+	case -EFAULT:
+		fail_locally(qp, wqe, IBV_WC_LOC_PROT_ERR);
+		return TX_IDLE;
+	default:
 		return TX_LINK_FULL;
+	}
 
 	req->in_flight += charge;
 	peer_sent(qp->peer, charge);
-	if (p.ack_req) {
+	if (ack_req) {
 		req->unsolicited_packets = req->unsolicited_bytes = 0;
 		req->want_ack = false;
+		time_this_one(qp);
 	} else {
 		req->unsolicited_packets++;
 		req->unsolicited_bytes += (uint32_t)charge;
@@ -510,6 +557,59 @@ enum tx_result requester_transmit(struct hca_qp *qp)
 	return TX_IDLE;
 }
 
+/* ---- probes ---------------------------------------------------------------- */
+
+/* The oldest unacknowledged request once more: a responder whose NAK was lost is silent until that
+ * one comes */
+static void repeat_oldest(struct hca_qp *qp)
+{
+	struct send_wqe *wqe = head_wqe(qp);
+	uint32_t index = (qp->req.una_psn - wqe->first_psn) & PSN_MASK;
+
+	counter_inc(CNT_RETRANSMIT);
+	if (wqe->opcode != IBV_WR_RDMA_READ) {
+		queue_packet(qp, wqe, index, true);
+		return;
+	}
+	if (index % qp->req.read_chunk)
+		qp->req.read_restart_psn = qp->req.una_psn;
+	queue_read(qp, wqe, index, read_chunk_end(qp, wqe, index));
+}
+
+/* The newest one once more, of a READ its last packet only */
+static void repeat_newest(struct hca_qp *qp)
+{
+	struct send_wqe *wqe = send_queue_at(&qp->sq, newest_sent(qp));
+	uint32_t psn = psn_add(qp->req.next_psn, PSN_MASK);
+	uint32_t index = (psn - wqe->first_psn) & PSN_MASK;
+
+	counter_inc(CNT_RETRANSMIT);
+	if (wqe->opcode != IBV_WR_RDMA_READ) {
+		queue_packet(qp, wqe, index, true);
+		return;
+	}
+	queue_read(qp, wqe, index, index + 1);
+}
+
+/*
+ * Nothing has come for a while: make the responder say what it has. The newest packet, if it is
+ * there already, is a duplicate and acknowledged (a READ: answered) again; if it was lost alone it
+ * is now there; if others before it were lost, too, it is answered with a NAK, or by what implies
+ * one. Nothing else changes, so if the responder is only slow no harm is done.
+ */
+void requester_probe(struct hca_qp *qp)
+{
+	struct requester *req = &qp->req;
+
+	if (req->next_psn == req->una_psn)
+		return; /* about to be sent again, or waiting for room */
+	counter_inc(CNT_PROBE);
+	if (req->probes > 1)
+		repeat_oldest(qp);
+	if (req->probes <= 1 || psn_add(req->una_psn, 1) != req->next_psn)
+		repeat_newest(qp);
+}
+
 /* ---- acknowledgements ------------------------------------------------------ */
 
 /* una_psn has moved on: @released bytes of the window are free again */
@@ -532,6 +632,10 @@ static void progress(struct hca_qp *qp, uint64_t released)
 	if (req->rnr_wait) {
 		req->rnr_wait = false;
 		req->deadline_ns = 0;
+	}
+	if (req->timed_ns && psn_diff(req->una_psn, req->timed_psn) > 0) {
+		timers_rtt_sample(qp, qp->engine->now_ns - req->timed_ns);
+		req->timed_ns = 0;
 	}
 	timers_progress(qp);
 	if (released) {
@@ -677,24 +781,25 @@ static void ack_received(struct hca_qp *qp, const struct packet *p)
 
 /* ---- READ responses -------------------------------------------------------- */
 
-/* The opcode must fit the place in the READ request; a request that was repeated in the middle
- * may be answered in its old form or its new one */
+/*
+ * The opcode must fit the place in the READ request; a request that was repeated in the middle may
+ * be answered in its old form or its new one, and a probe may have asked for the last packet alone
+ */
 static bool read_opcode_fits(const struct hca_qp *qp, const struct send_wqe *wqe, uint32_t index,
 			     const struct packet *p)
 {
 	bool start = index % qp->req.read_chunk == 0;
-	bool restart = p->psn == qp->req.read_restart_psn;
 	bool end = index + 1 == read_chunk_end(qp, wqe, index);
 
 	switch (p->opcode) {
 	case OPC_RC | OP_READ_RESPONSE_FIRST:
-		return !end && (start || restart);
+		return !end && (start || p->psn == qp->req.read_restart_psn);
 	case OPC_RC | OP_READ_RESPONSE_MIDDLE:
 		return !end && !start;
 	case OPC_RC | OP_READ_RESPONSE_LAST:
 		return end && !start;
 	default:
-		return end && (start || restart);
+		return end;
 	}
 }
 

@@ -540,6 +540,10 @@ static void duplicate_read(struct hca_qp *qp, const struct packet *p)
 		    p->dma_len > read->length - offset)
 			break;
 		counter_inc(CNT_DUPLICATE_READ);
+		/* on its way: to begin anew from here would leave out what is before */
+		if (read->active && (uint32_t)start >= read->next &&
+		    offset + p->dma_len <= read->end_offset)
+			return;
 		read_execute(qp, resp->read_tail - i, (uint32_t)start, p->dma_len, true);
 		return;
 	}

@@ -63,6 +63,7 @@
 	X(CNT_RNR_RX, "rnr_rx")                                                                    \
 	X(CNT_RETRANSMIT, "retransmitted_packets")                                                 \
 	X(CNT_TIMEOUT, "timeouts")                                                                 \
+	X(CNT_PROBE, "tail_loss_probes")                                                           \
 	X(CNT_RETRY_EXC, "retry_exceeded")                                                         \
 	X(CNT_RNR_RETRY_EXC, "rnr_retry_exceeded")                                                 \
 	X(CNT_DUPLICATE, "duplicate_requests")                                                     \
