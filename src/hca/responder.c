@@ -58,6 +58,9 @@ static void nak_rnr(struct hca_qp *qp)
 {
 	qp->resp.nak_sent = true;
 	counter_inc(CNT_RNR_TX);
+	/* armed when the SRQ was empty: no WR will be taken that could tell */
+	if (qp->srq)
+		srq_check_limit(qp->srq);
 	owe(qp, AETH_RNR_NAK | qp->attr.min_rnr_timer, qp->resp.epsn, false);
 }
 
