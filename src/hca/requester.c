@@ -367,6 +367,13 @@ static int queue_read(struct hca_qp *qp, const struct send_wqe *wqe, uint32_t fr
 	return link_queue(qp->engine->link, &qp->flow, &p, NULL, 0);
 }
 
+/* The responses must fit into our own receive buffer, and what the peer's window has learnt about
+ * losses holds for them, too: each makes everything that is asked for come again */
+static uint64_t read_window(const struct hca_qp *qp)
+{
+	return MIN((uint64_t)link_window_bytes(qp->engine->link), qp->peer->window);
+}
+
 /* the packet at next_psn asks for an answer */
 static void time_this_one(struct hca_qp *qp)
 {
@@ -388,7 +395,7 @@ static enum tx_result send_read(struct hca_qp *qp, struct send_wqe *wqe)
 
 	if (req->reads >= qp->attr.max_rd_atomic)
 		return TX_IDLE;
-	if (engine->read_bytes && engine->read_bytes + bytes > link_window_bytes(engine->link))
+	if (engine->read_bytes && engine->read_bytes + bytes > read_window(qp))
 		return TX_WAIT_READ;
 	if (queue_read(qp, wqe, index, end))
 		return TX_LINK_FULL;
@@ -851,6 +858,7 @@ static void read_response_received(struct hca_qp *qp, const struct packet *p)
 	bytes = (uint32_t)MIN(bytes, req->read_bytes);
 	req->read_bytes -= bytes;
 	qp->engine->read_bytes -= bytes;
+	peer_acknowledged(qp->peer, bytes);
 	chunk_end = index + 1 == read_chunk_end(qp, wqe, index);
 	if (chunk_end && req->reads) {
 		req->reads--;
