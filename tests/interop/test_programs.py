@@ -54,5 +54,5 @@ def client_here(row):
 
 for r in programs.PAIRS:
     if r[0] in programs.GUEST_PAIRS:
-        add_test("rxe_client_" + r[0], server_here(r))
-        add_test("rxe_server_" + r[0], client_here(r))
+        add_test("rxe_client_" + r[0], server_here(programs.guest_row(r)))
+        add_test("rxe_server_" + r[0], client_here(programs.guest_row(r)))
