@@ -64,6 +64,8 @@ static void give_staging(struct offload_command *cmd)
 	if (!cmd->staging_pages)
 		return;
 	staging_give(&off->staging, cmd->staging_first, cmd->staging_pages);
+	if (cmd->qp)
+		cmd->qp->staging_pages -= cmd->staging_pages;
 	cmd->staging_pages = 0;
 	off->staging_freed = true;
 }
@@ -86,10 +88,13 @@ static void stop_timer(struct offload_command *cmd)
 /* the list that it waits in, if any */
 static void leave_list(struct offload_command *cmd)
 {
-	/* those behind may need less */
-	if (cmd->state == CMD_WAIT_STAGING)
-		cmd->offload->staging_freed = true;
 	list_del(&cmd->node);
+	if (cmd->state != CMD_WAIT_STAGING)
+		return;
+	/* those behind may need less */
+	cmd->offload->staging_freed = true;
+	if (cmd->qp && list_empty(&cmd->qp->wait_staging))
+		list_del(&cmd->qp->staging_queue);
 }
 
 void command_settle(struct offload_command *cmd)
@@ -101,6 +106,9 @@ void command_settle(struct offload_command *cmd)
 	/* the QP waits for the controller's answer, but not for ever */
 	if (qp && (!cmd->at_backend || cmd->timed_out)) {
 		list_del(&cmd->qp_node);
+		qp->staging_pages -= cmd->staging_pages;
+		if (cmd->staging_pages) /* the controller's from now on: its QP may have more */
+			cmd->offload->staging_freed = true;
 		cmd->qp = NULL;
 		offload_qp_check_last(qp);
 	}
@@ -125,15 +133,43 @@ void command_start_timer(struct offload_command *cmd)
 	ctrl_update_timer(ctrl);
 }
 
-bool command_take_staging(struct offload_command *cmd)
+/*
+ * A QP may hold half as much as is free, and one command's in any case: a host that does not take
+ * its data, or has died, cannot hold everything until its QP fails; others go on.
+ */
+static bool has_its_share(const struct offload_qp *qp, const struct staging *staging,
+			  uint32_t pages)
+{
+	return qp->staging_pages && 2 * ((uint64_t)qp->staging_pages + pages) > staging->free_pages;
+}
+
+enum take { TAKEN, HAS_ITS_SHARE, NONE_FREE };
+
+static enum take take_staging(struct offload_command *cmd)
 {
 	struct staging *staging = &cmd->offload->staging;
 	uint32_t pages = (uint32_t)div_round_up(cmd->transfer, staging->page_size);
 
+	if (has_its_share(cmd->qp, staging, pages))
+		return HAS_ITS_SHARE;
 	if (!staging_take(staging, pages, &cmd->staging_first))
-		return false;
+		return NONE_FREE;
 	cmd->staging_pages = pages;
-	return true;
+	cmd->qp->staging_pages += pages;
+	return TAKEN;
+}
+
+bool command_take_staging(struct offload_command *cmd)
+{
+	struct offload *off = cmd->offload;
+	enum take result;
+
+	if (off->staging_wanted || !list_empty(&cmd->qp->wait_staging))
+		return false;
+	result = take_staging(cmd);
+	if (result == NONE_FREE)
+		off->staging_wanted = true;
+	return result == TAKEN;
 }
 
 uint8_t *command_staging(const struct offload_command *cmd)
@@ -309,35 +345,52 @@ void command_go(struct offload_command *cmd)
 		go_with_staging(cmd);
 		return;
 	}
-	if (list_empty(&off->wait_staging) && command_take_staging(cmd)) {
+	if (command_take_staging(cmd)) {
 		go_with_staging(cmd);
 		return;
 	}
 	off->stats.waits_staging++;
 	cmd->state = CMD_WAIT_STAGING;
-	list_add_tail(&off->wait_staging, &cmd->node);
+	if (list_empty(&cmd->qp->wait_staging))
+		list_add_tail(&off->wait_staging, &cmd->qp->staging_queue);
+	list_add_tail(&cmd->qp->wait_staging, &cmd->node);
 	if (cmd->ctrl->dead)
 		command_respond(cmd, STATUS_PATH_ERROR, 0, 0);
 	else
 		command_start_timer(cmd);
 }
 
+/* QPs in turn, one command each; a large command is not overtaken for ever */
 void commands_run_waiters(struct offload *off)
 {
+	struct list_node content;
+
 	if (!off->staging_freed)
 		return;
-	off->staging_freed = false;
+	off->staging_freed = off->staging_wanted = false;
+	list_init(&content);
 	while (!list_empty(&off->wait_staging)) {
+		struct offload_qp *qp =
+			list_entry(off->wait_staging.next, struct offload_qp, staging_queue);
 		struct offload_command *cmd =
-			list_entry(off->wait_staging.next, struct offload_command, node);
+			list_entry(qp->wait_staging.next, struct offload_command, node);
+		enum take result = take_staging(cmd);
 
-		/* in order of arrival: a large one is not overtaken for ever */
-		if (!command_take_staging(cmd))
-			return;
+		off->staging_wanted = result == NONE_FREE;
+		if (off->staging_wanted)
+			break;
+		list_del(&qp->staging_queue);
+		if (result == HAS_ITS_SHARE) {
+			list_add_tail(&content, &qp->staging_queue);
+			continue;
+		}
 		list_del(&cmd->node);
+		if (!list_empty(&qp->wait_staging))
+			list_add_tail(&off->wait_staging, &qp->staging_queue);
 		cmd->state = CMD_DATA_IN;
 		go_with_staging(cmd);
 	}
+	list_splice_tail(&off->wait_staging, &content);
 }
 
 void command_to_backend(struct offload_command *cmd)

@@ -30,7 +30,7 @@
 enum command_state {
 	CMD_FREE,
 	CMD_RECEIVING,	  /* later packets of the capsule are to come */
-	CMD_WAIT_STAGING, /* in offload->wait_staging */
+	CMD_WAIT_STAGING, /* in qp->wait_staging */
 	CMD_DATA_IN,	  /* RDMA READ posted, or waiting in qp->wait_room */
 	CMD_WAIT_SQ,	  /* in ctrl->wait_sq */
 	CMD_BACKEND,	  /* the controller has it */
@@ -82,6 +82,9 @@ struct offload_qp {
 
 	struct list_node commands;
 	struct list_node wait_room;
+	struct list_node wait_staging;	/* commands */
+	struct list_node staging_queue; /* offload->wait_staging, when there are any */
+	uint32_t staging_pages;		/* that its commands hold */
 	struct offload_command *receiving;
 };
 
@@ -140,11 +143,12 @@ struct offload {
 	struct staging staging;
 	struct prp_table prps;
 	bool staging_freed;
+	bool staging_wanted; /* who waits did not find enough: nobody overtakes */
 
 	struct offload_command *commands;
 	struct list_node free;
-	struct list_node wait_staging;
-	struct list_node respond; /* answers of this batch, in order */
+	struct list_node wait_staging; /* QPs, served in turn */
+	struct list_node respond;      /* answers of this batch, in order */
 
 	/* in-capsule data of commands that wait for staging */
 	uint8_t *capsule_data;

@@ -29,6 +29,8 @@ struct offload_qp *offload_qp_get(struct offload *offload, struct hca_qp *hca_qp
 	qp->entries = ENTRIES_UNKNOWN;
 	list_init(&qp->commands);
 	list_init(&qp->wait_room);
+	list_init(&qp->wait_staging);
+	list_init(&qp->staging_queue);
 	list_add_tail(&offload->qps, &qp->node);
 	qp_set_capsule_state(hca_qp, qp);
 	return qp;
@@ -127,7 +129,7 @@ static bool place_for_data(struct offload_command *cmd)
 
 	if (!cmd->in.in_capsule || !cmd->transfer)
 		return true;
-	if (list_empty(&off->wait_staging) && command_take_staging(cmd))
+	if (command_take_staging(cmd))
 		return true;
 	if (!off->capsule_free_count)
 		return false;

@@ -34,7 +34,7 @@
 #define RING_ALIGN_BYTES   64
 #define RING_SEND_BUDGET   16384 /* signaled sends outstanding of all its QPs */
 #define DATA_BUFFERS	   64
-#define OFFLOAD_SLOTS	   64 /* staging, in units of the largest transfer */
+#define OFFLOAD_SLOTS	   256 /* staging, in units of the largest transfer */
 #define OFFLOAD_SQ_ENTRIES 256
 
 struct transport {
