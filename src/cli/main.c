@@ -4,8 +4,10 @@
  */
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static cli_function cli_help;
 
@@ -69,8 +71,24 @@ static int cli_help(int argc, char **argv)
 	return run_command(argv[1], 2, args);
 }
 
+/*
+ * A closed standard descriptor would be given to the next file that is opened, a namespace's image
+ * for one, and what is printed would go into it. A program of `softhca run` finds it closed again.
+ */
+static void occupy_standard_descriptors(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
 int main(int argc, char **argv)
 {
+	occupy_standard_descriptors();
 	if (argc < 2) {
 		print_help(stderr);
 		return CLI_USAGE;
