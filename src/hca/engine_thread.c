@@ -13,6 +13,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "hca/engine.h"
@@ -22,13 +24,18 @@
 
 /* idle time before it sleeps: a wake-up costs 12-25 us */
 #define SPIN_NS (40 * NSEC_PER_USEC)
+/* so many cores or fewer: do not spin while the application may be spinning, too */
+#define FEW_CORES 2
 /* how often it looks whether the application still polls */
 #define STANDBY_NS (1 * NSEC_PER_MSEC)
 /* polls within one such interval that mean "the application polls" */
 #define POLLS_HOT 32
 /* The application stopped polling while packets came: it does so in turns (it waits for data in
  * memory, say). Stay in charge for a while whatever it polls */
-#define STICKY_NS (50 * NSEC_PER_MSEC)
+#define STICKY_NS     (50 * NSEC_PER_MSEC)
+#define STICKY_MAX_NS (2 * NSEC_PER_SEC)
+/* time slice asked of the scheduler, the shortest that there is */
+#define SLICE_NS (100 * NSEC_PER_USEC)
 /* how long to wait when the link was full */
 #define BACKLOG_NS (50 * NSEC_PER_USEC)
 
@@ -37,8 +44,42 @@ struct driver {
 	uint64_t polls_seen;
 	uint64_t window_start_ns; /* polls_seen is of then */
 	uint64_t sticky_until_ns;
+	uint64_t sticky_ns; /* how long the next time */
 	uint64_t last_work_ns;
+	uint64_t spin_ns;
 };
+
+/*
+ * An application that spins on memory would keep the core for its whole time slice, some ms, while
+ * packets wait. A thread with a shorter slice preempts it when it wakes up (Linux 6.12 and later;
+ * before, the kernel takes no notice).
+ */
+static void ask_for_short_slice(void)
+{
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} attr = { .size = sizeof(attr), .policy = SCHED_OTHER, .runtime = SLICE_NS };
+
+	if (sched_getscheduler(0) != SCHED_OTHER)
+		return; /* inherited from an application that knows what it wants */
+	attr.nice = getpriority(PRIO_PROCESS, (id_t)gettid());
+	if (syscall(SYS_sched_setattr, 0, &attr, 0))
+		log_debug("engine: sched_setattr: %d", errno);
+}
+
+/* Where cores are few, spinning keeps the application, or the peer, from running */
+static uint64_t choose_spin_ns(void)
+{
+	cpu_set_t cpus;
+
+	if (sched_getaffinity(0, sizeof(cpus), &cpus))
+		return SPIN_NS;
+	return CPU_COUNT(&cpus) > FEW_CORES ? SPIN_NS : 0;
+}
 
 static void sleep_until(struct engine *engine, const int *fds, int fd_count, uint64_t deadline_ns)
 {
@@ -138,7 +179,7 @@ static void drive(struct driver *d)
 	}
 	if (work)
 		d->last_work_ns = now_ns;
-	else if (now_ns - d->last_work_ns > SPIN_NS)
+	else if (now_ns - d->last_work_ns > (now_ns < d->sticky_until_ns ? d->spin_ns : SPIN_NS))
 		sleep_in_charge(d);
 }
 
@@ -168,20 +209,26 @@ static void stand_by(struct driver *d)
 	polls = atomic_load(&engine->app_polls);
 	if (polls == d->polls_seen) {
 		take_charge(d);
-		if (drive_once(d))
-			d->sticky_until_ns = clock_ns() + STICKY_NS;
+		if (drive_once(d)) {
+			d->sticky_until_ns = clock_ns() + d->sticky_ns;
+			d->sticky_ns = MIN(2 * d->sticky_ns, STICKY_MAX_NS);
+		}
 		return;
 	}
+	/* it polls: when it stops some time, that says nothing about the next time */
+	d->sticky_ns = STICKY_NS;
 	d->polls_seen = polls;
 	d->window_start_ns = clock_ns();
 }
 
 static void *thread_main(void *arg)
 {
-	struct driver d = { .engine = arg };
+	struct driver d = { .engine = arg, .sticky_ns = STICKY_NS };
 
 	pthread_setname_np(pthread_self(), "softhca-engine");
 	prctl(PR_SET_TIMERSLACK, 1000UL);
+	ask_for_short_slice();
+	d.spin_ns = choose_spin_ns();
 	take_charge(&d);
 	while (!atomic_load(&d.engine->stop)) {
 		if (atomic_load_explicit(&d.engine->thread_in_charge, memory_order_relaxed))
