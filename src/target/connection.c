@@ -15,6 +15,7 @@
 
 #define CONNECTIONS_MAX	      4096
 #define CONNECT_TIMEOUT_NS    (30 * NSEC_PER_SEC) /* from the CM request to a good Connect */
+#define STALL_TIMEOUT_NS      (10 * NSEC_PER_SEC) /* without an answer taken, when others wait */
 #define FLUSH_TIMEOUT_NS      (2 * NSEC_PER_SEC)  /* for the QP's work requests after the end */
 #define SEND_QUEUE_WRS(depth) (2U * (depth) + 2 * SGL_SEGMENTS_MAX)
 /* A host may see a response and send its next command before the acknowledgement of the response
@@ -139,6 +140,7 @@ static void connection_free(struct connection *conn)
 		conn->ring->send_budget += conn->depth;
 	list_del(&conn->hash);
 	list_del(&conn->node);
+	list_del(&conn->buffer_node);
 	conn->transport->connection_count--;
 	free(conn->requests);
 	free(conn->capsules);
@@ -205,6 +207,8 @@ static struct connection *connection_create(struct transport *transport, struct 
 	list_init(&conn->hash);
 	list_init(&conn->free_requests);
 	list_init(&conn->sq_waiters);
+	list_init(&conn->buffer_waiters);
+	list_init(&conn->buffer_node);
 	list_add_tail(&transport->connections, &conn->node);
 	transport->connection_count++;
 	transport->next_serial = (transport->next_serial + 1) & INT32_MAX;
@@ -308,6 +312,7 @@ void connection_close(struct connection *conn, const char *why)
 	if (conn->id && conn->id->qp && rdma_disconnect(conn->id))
 		log_debug("disconnect: %s", strerror(errno));
 	queue_closed(&conn->queue);
+	list_del(&conn->buffer_node);
 	/* what waits for room or for an event gets neither */
 	for (uint16_t i = 0; i < conn->request_count; i++) {
 		struct request *request = &conn->requests[i];
@@ -316,6 +321,15 @@ void connection_close(struct connection *conn, const char *why)
 		if (!request->wrs)
 			request_release(request);
 	}
+}
+
+/* it holds what others wait for, and its host takes no answers */
+static bool stalls_others(const struct connection *conn, uint64_t now_ns)
+{
+	const struct device *device = conn->device;
+
+	return conn->buffers && conn->signaled && !device->free_buffer_count &&
+	       !list_empty(&device->buffer_queue) && now_ns > conn->progress_ns + STALL_TIMEOUT_NS;
 }
 
 void connections_reap(struct transport *transport, uint64_t now_ns)
@@ -329,6 +343,9 @@ void connections_reap(struct transport *transport, uint64_t now_ns)
 			if (!conn->queue.connected &&
 			    now_ns > conn->created_ns + CONNECT_TIMEOUT_NS)
 				connection_close(conn, "no Connect command came");
+			else if (stalls_others(conn, now_ns))
+				connection_close(conn,
+						 "its host takes no answers, and others wait");
 			continue;
 		}
 		if (conn->signaled && now_ns < conn->close_deadline_ns)

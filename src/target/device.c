@@ -27,6 +27,7 @@ static bool create_data_buffers(struct device *device)
 			device->data_memory + (size_t)i * TARGET_MAX_IO_BYTES;
 		list_add_tail(&device->free_buffers, &device->data_buffers[i].node);
 	}
+	device->free_buffer_count = DATA_BUFFERS;
 	return true;
 }
 
@@ -56,7 +57,7 @@ static struct device *device_create(struct transport *transport, struct ibv_cont
 	device->transport = transport;
 	device->verbs = verbs;
 	list_init(&device->free_buffers);
-	list_init(&device->buffer_waiters);
+	list_init(&device->buffer_queue);
 	list_init(&device->offloads);
 	list_init(&device->node);
 	err = ibv_query_mp_wr_caps(verbs, &caps);
@@ -183,23 +184,70 @@ void device_async_events(struct device *device)
 	}
 }
 
-struct data_buffer *device_buffer_get(struct device *device)
+static bool take_buffer(struct request *request)
 {
-	struct list_node *node = list_pop(&device->free_buffers);
+	struct connection *conn = request->conn;
+	struct device *device = conn->device;
 
-	return node ? list_entry(node, struct data_buffer, node) : NULL;
+	if (!device->free_buffer_count ||
+	    (conn->buffers && 2 * (conn->buffers + 1) > device->free_buffer_count))
+		return false;
+	request->buffer = list_entry(list_pop(&device->free_buffers), struct data_buffer, node);
+	device->free_buffer_count--;
+	conn->buffers++;
+	return true;
 }
 
-void device_buffer_put(struct device *device, struct data_buffer *buffer)
+void device_buffer_get(struct request *request)
 {
-	struct list_node *node = list_pop(&device->buffer_waiters);
-	struct request *request;
+	struct connection *conn = request->conn;
 
-	if (!node) {
-		list_add(&device->free_buffers, &buffer->node);
+	if (list_empty(&conn->buffer_waiters) && take_buffer(request)) {
+		request_got_buffer(request);
 		return;
 	}
-	request = list_entry(node, struct request, wait);
-	request->buffer = buffer;
-	request_got_buffer(request);
+	if (list_empty(&conn->buffer_waiters))
+		list_add_tail(&conn->device->buffer_queue, &conn->buffer_node);
+	list_add_tail(&conn->buffer_waiters, &request->wait);
+}
+
+/* connections in turn, one request each; those that have their share stay in the queue */
+static void serve_buffer_waiters(struct device *device)
+{
+	struct list_node content;
+
+	list_init(&content);
+	while (device->free_buffer_count && !list_empty(&device->buffer_queue)) {
+		struct connection *conn =
+			list_entry(list_pop(&device->buffer_queue), struct connection, buffer_node);
+		struct request *request;
+
+		if (list_empty(&conn->buffer_waiters))
+			continue;
+		request = list_entry(conn->buffer_waiters.next, struct request, wait);
+		if (!take_buffer(request)) {
+			list_add_tail(&content, &conn->buffer_node);
+			continue;
+		}
+		list_del(&request->wait);
+		if (!list_empty(&conn->buffer_waiters))
+			list_add_tail(&device->buffer_queue, &conn->buffer_node);
+		request_got_buffer(request);
+	}
+	list_splice_tail(&device->buffer_queue, &content);
+}
+
+void device_buffer_put(struct connection *conn, struct data_buffer *buffer)
+{
+	struct device *device = conn->device;
+
+	conn->buffers--;
+	list_add(&device->free_buffers, &buffer->node);
+	device->free_buffer_count++;
+	/* what a waiter does with its buffer may give it back at once */
+	if (device->serving)
+		return;
+	device->serving = true;
+	serve_buffer_waiters(device);
+	device->serving = false;
 }

@@ -67,8 +67,10 @@ struct device {
 	struct ibv_mr *data_mr;
 	struct data_buffer *data_buffers;
 	struct list_node free_buffers;
-	struct list_node buffer_waiters; /* struct request.wait */
-	struct ring *ring;		 /* for admin queues and unmatched I/O queues */
+	unsigned int free_buffer_count;
+	struct list_node buffer_queue; /* connections that wait for buffers, served in turn */
+	bool serving;
+	struct ring *ring; /* for admin queues and unmatched I/O queues */
 	struct list_node offloads;
 };
 
@@ -124,9 +126,13 @@ struct connection {
 	struct request *filling;
 	uint16_t sqhd;
 	uint32_t sq_free;
-	struct list_node sq_waiters; /* struct request.wait */
-	uint32_t signaled;	     /* completions to come */
+	struct list_node sq_waiters;	 /* struct request.wait */
+	uint32_t signaled;		 /* completions to come */
+	unsigned int buffers;		 /* data buffers that its requests hold */
+	struct list_node buffer_waiters; /* struct request.wait */
+	struct list_node buffer_node;	 /* device.buffer_queue, when there are any */
 	uint64_t created_ns, close_deadline_ns;
+	uint64_t progress_ns; /* when a completion came, or was first waited for */
 };
 
 enum request_state {
@@ -164,8 +170,11 @@ bool device_poll(struct device *device);
 void device_arm(struct device *device);
 /* asynchronous events, as many as there are */
 void device_async_events(struct device *device);
-struct data_buffer *device_buffer_get(struct device *device);
-void device_buffer_put(struct device *device, struct data_buffer *buffer);
+/* a data buffer for @request, now if there is one, or by request_got_buffer(). A connection may
+ * hold half as many as are free, and one in any case: a host that has died or takes no answers
+ * leaves some for the others */
+void device_buffer_get(struct request *request);
+void device_buffer_put(struct connection *conn, struct data_buffer *buffer);
 
 /* ---- ring.c ---- */
 

@@ -13,6 +13,7 @@
 
 #include "softhca/softhca.h"
 #include "util/bytes.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 static void respond(struct request *request);
@@ -73,7 +74,8 @@ static bool post(struct request *request, struct ibv_send_wr *wr, unsigned int c
 	wr[count - 1].send_flags |= IBV_SEND_SIGNALED;
 	conn->sq_free -= count;
 	request->wrs = count;
-	conn->signaled++;
+	if (!conn->signaled++)
+		conn->progress_ns = clock_ns();
 	err = ibv_post_send(conn->id->qp, wr, &bad);
 	if (err) {
 		conn->sq_free += count;
@@ -186,19 +188,6 @@ void request_got_buffer(struct request *request)
 	execute(request);
 }
 
-static void get_buffer(struct request *request)
-{
-	struct device *device = request->conn->device;
-
-	request->buffer = device_buffer_get(device);
-	if (request->buffer) {
-		request_got_buffer(request);
-		return;
-	}
-	request->state = REQUEST_WAIT_BUFFER;
-	list_add_tail(&device->buffer_waiters, &request->wait);
-}
-
 static uint16_t check_data(const struct request *request, uint16_t sgl_status)
 {
 	const struct sgl *sgl = &request->sgl;
@@ -252,7 +241,8 @@ void request_start(struct request *request)
 		cmd->data = request->capsule + request->sgl.capsule_offset;
 		execute(request);
 	} else {
-		get_buffer(request);
+		request->state = REQUEST_WAIT_BUFFER;
+		device_buffer_get(request);
 	}
 }
 
@@ -269,7 +259,7 @@ void request_release(struct request *request)
 	request->state = REQUEST_FREE;
 	list_add(&conn->free_requests, &request->node);
 	if (buffer)
-		device_buffer_put(conn->device, buffer);
+		device_buffer_put(conn, buffer);
 }
 
 void request_completion(struct request *request, enum ibv_wc_status status)
@@ -287,6 +277,7 @@ void request_completion(struct request *request, enum ibv_wc_status status)
 	conn->sq_free += request->wrs;
 	request->wrs = 0;
 	conn->signaled--;
+	conn->progress_ns = clock_ns();
 	if (conn->state == CONNECTION_CLOSING) {
 		request_release(request);
 		return;
