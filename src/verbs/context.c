@@ -146,11 +146,27 @@ int context_start_engine(struct soft_context *ctx)
 	pthread_mutex_lock(&ctx->engine_lock);
 	if (!ctx->hca.engine) {
 		ret = engine_get_default(&ctx->hca.engine);
+		ctx->engine_owner = getpid();
 		if (!ret)
 			monitor_start();
+	} else if (ctx->engine_owner != getpid()) {
+		log_error("a forked child cannot use the devices that its parent uses:"
+			  " it opens its own");
+		ret = -EACCES;
 	}
 	pthread_mutex_unlock(&ctx->engine_lock);
 	return -ret;
+}
+
+bool context_is_usable(struct ibv_context *context)
+{
+	struct soft_context *ctx = to_context(context);
+	bool usable;
+
+	pthread_mutex_lock(&ctx->engine_lock);
+	usable = !ctx->hca.engine || ctx->engine_owner == getpid();
+	pthread_mutex_unlock(&ctx->engine_lock);
+	return usable;
 }
 
 static void raise_changes(struct soft_context *ctx, unsigned int changes)
@@ -167,7 +183,8 @@ void context_device_changed(struct ibv_device *device, unsigned int changes)
 {
 	pthread_mutex_lock(&open_contexts.lock);
 	for (unsigned int i = 0; i < open_contexts.count; i++)
-		if (open_contexts.contexts[i]->verbs.context.device == device)
+		if (open_contexts.contexts[i]->verbs.context.device == device &&
+		    context_is_usable(&open_contexts.contexts[i]->verbs.context))
 			raise_changes(open_contexts.contexts[i], changes);
 	pthread_mutex_unlock(&open_contexts.lock);
 }

@@ -420,7 +420,8 @@ struct ibv_context *device_cm_context(struct ibv_device *device)
 	struct ibv_context *context;
 
 	pthread_mutex_lock(&lock);
-	if (!d->cm_context)
+	/* a forked child has an adapter of its own; the parent's context is of no use to it */
+	if (!d->cm_context || !context_is_usable(d->cm_context))
 		d->cm_context = softhca_ibv_open_device(device);
 	context = d->cm_context;
 	pthread_mutex_unlock(&lock);

@@ -75,6 +75,7 @@ struct async_source {
 struct soft_context {
 	struct hca_context hca; /* hca.engine: NULL until the first object is made */
 	pthread_mutex_t engine_lock;
+	pid_t engine_owner;	      /* who started it: a forked child may not use it */
 	_Atomic unsigned int objects; /* that point here */
 
 	pthread_mutex_t qps_lock;
@@ -105,6 +106,8 @@ static inline struct soft_context *hca_to_context(struct hca_context *ctx)
 
 /* the context's engine, started on first use. Return: 0 or errno */
 int context_start_engine(struct soft_context *ctx);
+/* false: a parent process has made objects on it before the fork */
+bool context_is_usable(struct ibv_context *context);
 
 /* gid_lookup_fn of the contexts */
 int context_gid_lookup(struct hca_context *ctx, uint8_t index, union ibv_gid *gid,
