@@ -25,6 +25,8 @@ static const char help[] =
 	"                           a namespace on a file or block device, or on memory\n"
 	"                           (memory:256M); nsid counts from 1, lba is 512\n"
 	"  --allow-host NQN         only hosts so named may use the subsystem (default: any)\n"
+	"  --in-capsule BYTES       data that a command may carry in its capsule: 0 to 16384, a\n"
+	"                           multiple of 16 (4096)\n"
 	"  --config FILE            ports, subsystems, namespaces and hosts from a JSON file in\n"
 	"                           nvmetcli's format instead\n"
 	"  --no-offload             serve everything by software (to compare)\n"
@@ -41,13 +43,24 @@ static const char help[] =
 	"  softhca target --listen 0.0.0.0:4420 --subsystem nqn.2026-01.org.example:disk \\\n"
 	"          --namespace disk.img\n";
 
-enum option_id { LISTEN = 256, SUBSYSTEM, NAMESPACE, ALLOW_HOST, CONFIG, NO_OFFLOAD, STATS, QUIET };
+enum option_id {
+	LISTEN = 256,
+	SUBSYSTEM,
+	NAMESPACE,
+	ALLOW_HOST,
+	IN_CAPSULE,
+	CONFIG,
+	NO_OFFLOAD,
+	STATS,
+	QUIET
+};
 
 static const struct option options[] = {
 	{ "listen", required_argument, NULL, LISTEN },
 	{ "subsystem", required_argument, NULL, SUBSYSTEM },
 	{ "namespace", required_argument, NULL, NAMESPACE },
 	{ "allow-host", required_argument, NULL, ALLOW_HOST },
+	{ "in-capsule", required_argument, NULL, IN_CAPSULE },
 	{ "config", required_argument, NULL, CONFIG },
 	{ "no-offload", no_argument, NULL, NO_OFFLOAD },
 	{ "stats-file", required_argument, NULL, STATS },
@@ -71,7 +84,7 @@ static bool parse(int argc, char **argv, struct config *config, struct arguments
 	int c;
 
 	while (good && (c = cli_getopt(argc, argv, COMMAND, options)) != -1) {
-		args->simple |= c >= LISTEN && c <= ALLOW_HOST;
+		args->simple |= c >= LISTEN && c <= IN_CAPSULE;
 		switch (c) {
 		case LISTEN:
 			good = config_add_listen(config, optarg, error, sizeof(error));
@@ -84,6 +97,9 @@ static bool parse(int argc, char **argv, struct config *config, struct arguments
 			break;
 		case ALLOW_HOST:
 			good = config_add_host(config, optarg, error, sizeof(error));
+			break;
+		case IN_CAPSULE:
+			good = config_set_in_capsule(config, optarg, error, sizeof(error));
 			break;
 		case CONFIG:
 			args->config_file = optarg;
@@ -113,8 +129,8 @@ static bool parse(int argc, char **argv, struct config *config, struct arguments
 		return false;
 	}
 	if (args->config_file && args->simple) {
-		cli_usage_error(COMMAND, "--config goes without --listen, --subsystem, --namespace"
-					 " and --allow-host");
+		cli_usage_error(COMMAND, "--config goes without --listen, --subsystem, --namespace,"
+					 " --allow-host and --in-capsule");
 		return false;
 	}
 	if (!args->config_file && !config_finish(config, error, sizeof(error))) {

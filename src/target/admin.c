@@ -51,7 +51,7 @@ static void identify_controller(const struct controller *ctrl, uint8_t *out)
 	put_le16(out + IDCTRL_MAXCMD, TARGET_QUEUE_ENTRIES);
 	put_le32(out + IDCTRL_SGLS, SGLS_SUPPORTED);
 	strcpy((char *)out + IDCTRL_SUBNQN, s->nqn);
-	put_le32(out + IDCTRL_IOCCSZ, TARGET_CAPSULE_BYTES / 16);
+	put_le32(out + IDCTRL_IOCCSZ, (TARGET_SQE_BYTES + ctrl->target->in_capsule_bytes) / 16);
 	put_le32(out + IDCTRL_IORCSZ, 1);
 	out[IDCTRL_MSDBD] = TARGET_MSDBD;
 	if (s->discovery) {

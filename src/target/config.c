@@ -42,7 +42,11 @@ void *config_append(void *array, size_t *count, size_t size)
 
 struct config *config_new(void)
 {
-	return calloc(1, sizeof(struct config));
+	struct config *config = calloc(1, sizeof(*config));
+
+	if (config)
+		config->in_capsule_bytes = CONFIG_IN_CAPSULE_BYTES;
+	return config;
 }
 
 static void free_strings(char **strings, size_t count)
@@ -319,6 +323,18 @@ bool config_add_host(struct config *config, const char *nqn, char *error, size_t
 	subsystem->allow_any_host = false;
 	grown[subsystem->allowed_host_count - 1] = strdup(nqn);
 	return grown[subsystem->allowed_host_count - 1] || fail(error, error_len, "out of memory");
+}
+
+bool config_set_in_capsule(struct config *config, const char *text, char *error, size_t error_len)
+{
+	uint64_t bytes;
+
+	if (!config_parse_size(text, &bytes) || bytes > CONFIG_IN_CAPSULE_MAX || bytes % 16)
+		return fail(error, error_len,
+			    "in-capsule data of \"%s\": 0 to %d bytes, a multiple of 16", text,
+			    CONFIG_IN_CAPSULE_MAX);
+	config->in_capsule_bytes = (uint32_t)bytes;
+	return true;
 }
 
 bool config_finish(struct config *config, char *error, size_t error_len)

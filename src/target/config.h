@@ -11,7 +11,9 @@
 #include <stdint.h>
 #include <netinet/in.h>
 
-#define CONFIG_NQN_MAX 223 /* bytes, without the terminating NUL (NVMe Base 2.0, 4.5) */
+#define CONFIG_NQN_MAX		223 /* bytes, without the terminating NUL (NVMe Base 2.0, 4.5) */
+#define CONFIG_IN_CAPSULE_BYTES 4096
+#define CONFIG_IN_CAPSULE_MAX	16384
 
 struct config_namespace {
 	uint32_t nsid;
@@ -52,6 +54,7 @@ struct config {
 	size_t subsystem_count;
 	char **hosts;
 	size_t host_count;
+	uint32_t in_capsule_bytes; /* of any port */
 };
 
 /**
@@ -78,6 +81,8 @@ bool config_add_subsystem(struct config *config, const char *nqn, char *error, s
 bool config_add_namespace(struct config *config, const char *text, char *error, size_t error_len);
 /* only this host and others so named may use the last subsystem */
 bool config_add_host(struct config *config, const char *nqn, char *error, size_t error_len);
+/* 0 to 16384 bytes of data inside a command's capsule, a multiple of 16 */
+bool config_set_in_capsule(struct config *config, const char *text, char *error, size_t error_len);
 /* every port offers every subsystem (the simple case); then the checks of config_check() */
 bool config_finish(struct config *config, char *error, size_t error_len);
 

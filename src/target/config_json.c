@@ -27,6 +27,8 @@ struct reader {
 	struct json_path path; /* where the reader is */
 	char *error;
 	size_t error_len;
+	bool in_capsule_given; /* by a port: all have the same */
+	uint32_t in_capsule_bytes;
 };
 
 struct key {
@@ -493,6 +495,37 @@ static bool port_addr(struct reader *r, json_t *value, void *out)
 	return true;
 }
 
+static bool param_inline(struct reader *r, json_t *value, void *out)
+{
+	uint64_t n;
+
+	/* nvmet's way to say "as you like" */
+	if (json_integer_value(value) == -1 ||
+	    (json_is_string(value) && !strcmp(json_string_value(value), "-1")))
+		return true;
+	if (!get_number(r, value, 0, CONFIG_IN_CAPSULE_MAX, &n))
+		return false;
+	if (n % 16)
+		return fail(r, "must be a multiple of 16");
+	if (r->in_capsule_given && r->in_capsule_bytes != n)
+		return fail(r, "differs from another port's");
+	r->in_capsule_given = true;
+	r->in_capsule_bytes = (uint32_t)n;
+	return true;
+}
+
+static bool port_param(struct reader *r, json_t *value, void *out)
+{
+	static const struct key keys[] = {
+		{ "inline_data_size", param_inline },
+		{ "pi_enable", NULL },
+		{ "max_queue_size", NULL },
+		{ NULL, NULL },
+	};
+
+	return read_object(r, value, keys, out);
+}
+
 static bool port_portid(struct reader *r, json_t *value, void *out)
 {
 	uint64_t n;
@@ -521,7 +554,7 @@ static bool root_port(struct reader *r, json_t *value, void *out)
 {
 	static const struct key keys[] = {
 		{ "addr", port_addr }, { "portid", port_portid }, { "subsystems", port_subsystems },
-		{ "referrals", NULL }, { "param", NULL },	  { "ana_groups", NULL },
+		{ "referrals", NULL }, { "param", port_param },	  { "ana_groups", NULL },
 		{ NULL, NULL },
 	};
 	struct config *config = out;
@@ -637,6 +670,8 @@ struct config *config_parse_json(const char *name, const char *text, size_t len,
 	}
 	config = config_new();
 	good = config && read_object(&r, root, keys, config) && check_references(&r, config);
+	if (good && r.in_capsule_given)
+		config->in_capsule_bytes = r.in_capsule_bytes;
 	if (!config)
 		fail(&r, "out of memory");
 	json_decref(root);

@@ -147,12 +147,18 @@ static void connection_free(struct connection *conn)
 	free(conn);
 }
 
+/* the longest capsule: IOCCSZ */
+static uint32_t capsule_bytes(const struct connection *conn)
+{
+	return TARGET_SQE_BYTES + conn->transport->target.in_capsule_bytes;
+}
+
 static bool create_requests(struct connection *conn)
 {
 	uint16_t count = REQUESTS(conn->depth);
 
 	conn->requests = calloc(count, sizeof(*conn->requests));
-	conn->capsules = malloc((size_t)count * TARGET_CAPSULE_BYTES);
+	conn->capsules = malloc((size_t)count * capsule_bytes(conn));
 	if (!conn->requests || !conn->capsules)
 		return false;
 	conn->request_count = count;
@@ -161,7 +167,7 @@ static bool create_requests(struct connection *conn)
 
 		request->conn = conn;
 		request->index = i;
-		request->capsule = conn->capsules + (size_t)i * TARGET_CAPSULE_BYTES;
+		request->capsule = conn->capsules + (size_t)i * capsule_bytes(conn);
 		request->cmd.queue = &conn->queue;
 		list_init(&request->wait);
 		list_init(&request->cmd.node);
@@ -375,7 +381,7 @@ void connection_receive(struct connection *conn, const uint8_t *piece, uint32_t 
 		}
 		conn->filling = list_entry(node, struct request, node);
 		conn->filling->state = REQUEST_FILLING;
-		capsule_begin(&conn->capsule, conn->filling->capsule, TARGET_CAPSULE_BYTES);
+		capsule_begin(&conn->capsule, conn->filling->capsule, capsule_bytes(conn));
 	}
 	request = conn->filling;
 	switch (capsule_add(&conn->capsule, piece, bytes, more)) {

@@ -17,19 +17,18 @@
 #include "target/config.h"
 #include "util/list.h"
 
-#define TARGET_QUEUE_ENTRIES	128 /* of a submission queue: CAP.MQES + 1 */
-#define TARGET_ADMIN_ENTRIES	32  /* announced in the discovery log */
-#define TARGET_IN_CAPSULE_BYTES 4096
-#define TARGET_CAPSULE_BYTES	(64 + TARGET_IN_CAPSULE_BYTES)
-#define TARGET_MDTS		5 /* largest transfer: 2^n * 4096 */
-#define TARGET_MAX_IO_BYTES	(4096U << TARGET_MDTS)
-#define TARGET_IO_QUEUES	32 /* of a controller, unless configured */
-#define TARGET_IO_QUEUES_MAX	1024
-#define TARGET_AER_MAX		4 /* AERL + 1 */
-#define TARGET_MSDBD		16
-#define TARGET_EVENTS_MAX	8
-#define TARGET_CHANGED_NS_MAX	1024
-#define TARGET_OAES		NVME_OAES_NS_CHANGED
+#define TARGET_QUEUE_ENTRIES  128 /* of a submission queue: CAP.MQES + 1 */
+#define TARGET_ADMIN_ENTRIES  32  /* announced in the discovery log */
+#define TARGET_SQE_BYTES      64
+#define TARGET_MDTS	      5 /* largest transfer: 2^n * 4096 */
+#define TARGET_MAX_IO_BYTES   (4096U << TARGET_MDTS)
+#define TARGET_IO_QUEUES      32 /* of a controller, unless configured */
+#define TARGET_IO_QUEUES_MAX  1024
+#define TARGET_AER_MAX	      4 /* AERL + 1 */
+#define TARGET_MSDBD	      16
+#define TARGET_EVENTS_MAX     8
+#define TARGET_CHANGED_NS_MAX 1024
+#define TARGET_OAES	      NVME_OAES_NS_CHANGED
 
 #define DNR NVME_STATUS_DNR
 
@@ -90,7 +89,8 @@ struct target {
 	struct list_node ports; /* struct port */
 	struct list_node controllers; /* struct controller */
 	struct subsystem *discovery;
-	uint64_t genctr; /* of the discovery log */
+	uint64_t genctr;	   /* of the discovery log */
+	uint32_t in_capsule_bytes; /* data that a command capsule may carry behind its SQE */
 	uint16_t next_cntlid;
 	uint64_t next_kato_check_ns;
 	/* by the transport: what the offload moved for @subsystem; JSON text of log page 0xc0.

@@ -93,7 +93,7 @@ static bool choose_attributes(struct device *device, const struct subsystem *s,
 	else if (!(caps.offload_type_rc & IBV_NVMF_READ_WRITE_OFFLOAD))
 		return false;
 	attrs->max_namespaces = (uint32_t)s->namespace_count;
-	attrs->ioccsz = TARGET_CAPSULE_BYTES / 16;
+	attrs->ioccsz = (TARGET_SQE_BYTES + device->transport->target.in_capsule_bytes) / 16;
 	attrs->max_io_sz = TARGET_MAX_IO_BYTES;
 	attrs->nvme_queue_depth =
 		MAX(MIN(OFFLOAD_SQ_ENTRIES, caps.max_nvme_queue_depth), caps.min_nvme_queue_depth);

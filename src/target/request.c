@@ -226,7 +226,8 @@ void request_start(struct request *request)
 	cmd->data = NULL;
 	cmd->data_len = 0;
 	advance_sqhd(request->conn);
-	sgl_status = sgl_parse(request->capsule, request->capsule_len, &request->sgl);
+	sgl_status = sgl_parse(request->capsule, request->capsule_len,
+			       request->conn->transport->target.in_capsule_bytes, &request->sgl);
 	status = command_transfer(cmd, &request->transfer);
 	if (!status)
 		status = check_data(request, sgl_status);

@@ -43,16 +43,16 @@ static bool is_keyed(const uint8_t *descriptor)
 }
 
 /* the same checks in the same order as the offload's, against what IOCCSZ allows */
-static uint16_t parse_in_capsule(const uint8_t *descriptor, struct sgl *sgl)
+static uint16_t parse_in_capsule(const uint8_t *descriptor, uint32_t most, struct sgl *sgl)
 {
 	uint64_t addr = get_le64(descriptor);
 	uint32_t bytes = get_le32(descriptor + 8);
 
-	if (addr > SGL_CAPSULE_DATA_MAX)
+	if (addr > most)
 		return NVME_SC_SGL_OFFSET | NVME_STATUS_DNR;
-	if (bytes > SGL_CAPSULE_DATA_MAX)
+	if (bytes > most)
 		return NVME_SC_SGL_DATA_LENGTH | NVME_STATUS_DNR;
-	if (bytes > SGL_CAPSULE_DATA_MAX - addr)
+	if (bytes > most - addr)
 		return NVME_SC_SGL_OFFSET | NVME_STATUS_DNR;
 	sgl->in_capsule = true;
 	sgl->capsule_offset = SQE_BYTES + (uint32_t)addr;
@@ -82,7 +82,7 @@ static uint16_t parse_last_segment(const uint8_t *capsule, const uint8_t *descri
 	return NVME_SC_SUCCESS;
 }
 
-uint16_t sgl_parse(const uint8_t *capsule, uint32_t len, struct sgl *sgl)
+uint16_t sgl_parse(const uint8_t *capsule, uint32_t len, uint32_t in_capsule_bytes, struct sgl *sgl)
 {
 	const uint8_t *descriptor = capsule + SQE_SGL_OFFSET;
 	uint32_t space = len - SQE_BYTES;
@@ -94,7 +94,7 @@ uint16_t sgl_parse(const uint8_t *capsule, uint32_t len, struct sgl *sgl)
 		add_keyed(sgl, descriptor);
 		return NVME_SC_SUCCESS;
 	case NVME_SGL_OFFSET:
-		return parse_in_capsule(descriptor, sgl);
+		return parse_in_capsule(descriptor, in_capsule_bytes, sgl);
 	case NVME_SGL_LAST_SEGMENT_OFFSET:
 		return parse_last_segment(capsule, descriptor, space, sgl);
 	default:

@@ -8,8 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SGL_SEGMENTS_MAX     16
-#define SGL_CAPSULE_DATA_MAX 4096 /* IOCCSZ announces so much behind the SQE */
+#define SGL_SEGMENTS_MAX 16
 
 struct sgl_segment {
 	uint64_t addr;
@@ -32,9 +31,11 @@ struct sgl {
  * or a last segment at an offset in the capsule, of keyed data blocks. ICDOFF is 0.
  * @capsule: SQE and what came behind it.
  * @len: at least 64.
+ * @in_capsule_bytes: so much IOCCSZ announces behind the SQE.
  * Return: NVMe status; @sgl is empty unless it is 0.
  */
-uint16_t sgl_parse(const uint8_t *capsule, uint32_t len, struct sgl *sgl);
+uint16_t sgl_parse(const uint8_t *capsule, uint32_t len, uint32_t in_capsule_bytes,
+		   struct sgl *sgl);
 
 /**
  * sgl_check() - can @sgl move @transfer bytes? In-capsule data must have come: this is to be asked

@@ -215,6 +215,7 @@ bool target_configure(struct target *target, const struct config *config, char *
 	strcpy(target->discovery->serial, "discovery");
 	target->discovery->discovery = true;
 	target->discovery->allow_any_host = true;
+	target->in_capsule_bytes = config->in_capsule_bytes;
 	for (size_t i = 0; i < config->subsystem_count; i++) {
 		struct subsystem *s = subsystem_create(&config->subsystems[i], error, error_len);
 

@@ -69,6 +69,7 @@ static void test_nvmetcli_file(void **state)
 	assert_int_equal(c->ports[0].family, AF_INET);
 	assert_string_equal(c->ports[0].traddr, "10.0.0.5");
 	assert_string_equal(c->ports[0].subsystems[0], "nqn.2026-01.org.example:s");
+	assert_int_equal(c->in_capsule_bytes, 16384);
 	assert_int_equal(c->ports[1].family, AF_INET6);
 	assert_string_equal(c->ports[1].traddr, "fd00::5");
 	assert_int_equal(c->ports[1].port, 4420);
@@ -111,6 +112,12 @@ static void test_errors_name_line_and_path(void **state)
 		  "t.json:2: ports[0].addr: adrfam does not fit traddr \"::1\"" },
 		{ "{\"ports\": [{\"addr\": {\"traddr\": \"::1\"},\n\"subsystems\": [\n\"nqn.x:a\"]}]}",
 		  "t.json:3: ports[0].subsystems[0]: there is no subsystem \"nqn.x:a\"" },
+		{ "{\"ports\": [{\"addr\": {\"traddr\": \"::1\"},\n\"param\": {\"inline_data_size\": 24}}]}",
+		  "t.json:2: ports[0].param.inline_data_size: must be a multiple of 16" },
+		{ "{\"ports\": [{\"addr\": {\"traddr\": \"::1\"}, \"param\": {\"inline_data_size\": -1}},\n"
+		  "{\"addr\": {\"traddr\": \"::2\"}, \"param\": {\"inline_data_size\": 0}},\n"
+		  "{\"addr\": {\"traddr\": \"::3\"}, \"param\": {\"inline_data_size\": 64}}]}",
+		  "t.json:3: ports[2].param.inline_data_size: differs from another port's" },
 		{ SUB "\"attr\": {\n\"seral\": 1}}]}",
 		  "t.json:4: subsystems[0].attr.seral: unknown key" },
 		{ SUB "\"attr\": {\"serial\":\n \"123456789012345678901\"}}]}",
@@ -186,6 +193,13 @@ static void test_command_line(void **state)
 	assert_int_equal(c->subsystems[0].namespaces[1].memory_bytes, 1ULL << 30);
 	assert_true(c->subsystems[0].namespaces[1].read_only);
 	assert_true(c->subsystems[0].allow_any_host);
+	assert_int_equal(c->in_capsule_bytes, 4096);
+	assert_true(config_set_in_capsule(c, "8K", error, sizeof(error)));
+	assert_int_equal(c->in_capsule_bytes, 8192);
+	assert_false(config_set_in_capsule(c, "16400", error, sizeof(error)));
+	assert_false(config_set_in_capsule(c, "100", error, sizeof(error)));
+	assert_false(config_set_in_capsule(c, "", error, sizeof(error)));
+	assert_int_equal(c->in_capsule_bytes, 8192);
 	assert_true(config_add_host(c, "nqn.x:h", error, sizeof(error)));
 	assert_false(c->subsystems[0].allow_any_host);
 	assert_true(config_finish(c, error, sizeof(error)));

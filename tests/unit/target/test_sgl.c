@@ -18,6 +18,8 @@
 
 #define DNR NVME_STATUS_DNR
 
+#define IN_CAPSULE 4096
+
 static uint8_t capsule[64 + 4096];
 
 static void put_offset(uint8_t *d, uint64_t addr, uint32_t bytes, uint8_t type)
@@ -41,19 +43,19 @@ static void test_keyed(void **state)
 	struct sgl sgl;
 
 	put_keyed(capsule + 24, 0x1122334455667788, 0xffffff, 0xaabbccdd, 0x40);
-	assert_int_equal(sgl_parse(capsule, 64, &sgl), 0);
+	assert_int_equal(sgl_parse(capsule, 64, IN_CAPSULE, &sgl), 0);
 	assert_int_equal(sgl.count, 1);
 	assert_int_equal(sgl.bytes, 0xffffff);
 	assert_int_equal(sgl.segment[0].addr, 0x1122334455667788);
 	assert_int_equal(sgl.segment[0].rkey, 0xaabbccdd);
 	assert_false(sgl.invalidate);
 	capsule[24 + 15] = 0x4f;
-	assert_int_equal(sgl_parse(capsule, 64, &sgl), 0);
+	assert_int_equal(sgl_parse(capsule, 64, IN_CAPSULE, &sgl), 0);
 	assert_true(sgl.invalidate);
 	assert_int_equal(sgl.invalidate_rkey, 0xaabbccdd);
 	/* no data: address and key mean nothing */
 	put_keyed(capsule + 24, 0, 0, 0, 0x40);
-	assert_int_equal(sgl_parse(capsule, 64, &sgl), 0);
+	assert_int_equal(sgl_parse(capsule, 64, IN_CAPSULE, &sgl), 0);
 	assert_int_equal(sgl.count, 0);
 	assert_int_equal(sgl.bytes, 0);
 }
@@ -81,7 +83,7 @@ static void test_in_capsule(void **state)
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		put_offset(capsule + 24, rows[i].addr, rows[i].bytes, 0x01);
-		assert_int_equal(sgl_parse(capsule, sizeof(capsule), &sgl),
+		assert_int_equal(sgl_parse(capsule, sizeof(capsule), IN_CAPSULE, &sgl),
 				 rows[i].status ? rows[i].status | DNR : 0);
 		assert_int_equal(sgl.in_capsule, !rows[i].status);
 		assert_int_equal(sgl.bytes, rows[i].status ? 0 : rows[i].bytes);
@@ -113,12 +115,12 @@ static void test_in_capsule_data_that_came(void **state)
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		put_offset(capsule + 24, rows[i].addr, rows[i].bytes, 0x01);
-		assert_int_equal(sgl_parse(capsule, rows[i].len, &sgl), 0);
+		assert_int_equal(sgl_parse(capsule, rows[i].len, IN_CAPSULE, &sgl), 0);
 		assert_int_equal(sgl_check(&sgl, rows[i].transfer, rows[i].len),
 				 rows[i].status ? rows[i].status | DNR : 0);
 	}
 	put_keyed(capsule + 24, 0, 512, 1, 0x40);
-	assert_int_equal(sgl_parse(capsule, 64, &sgl), 0);
+	assert_int_equal(sgl_parse(capsule, 64, IN_CAPSULE, &sgl), 0);
 	assert_int_equal(sgl_check(&sgl, 512, 64), 0);
 	assert_int_equal(sgl_check(&sgl, 513, 64), NVME_SC_SGL_DATA_LENGTH | DNR);
 }
@@ -142,22 +144,23 @@ static void test_last_segment(void **state)
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		put_offset(capsule + 24, rows[i].addr, rows[i].bytes, 0x31);
-		assert_int_equal(sgl_parse(capsule, rows[i].len, &sgl), rows[i].status | DNR);
+		assert_int_equal(sgl_parse(capsule, rows[i].len, IN_CAPSULE, &sgl),
+				 rows[i].status | DNR);
 	}
 	/* sixteen of the longest: the sum does not wrap */
 	for (int i = 0; i < 16; i++)
 		put_keyed(capsule + 64 + 16 * i, i, 0xffffff, 100 + i, 0x40);
 	put_offset(capsule + 24, 0, 256, 0x31);
-	assert_int_equal(sgl_parse(capsule, 64 + 256, &sgl), 0);
+	assert_int_equal(sgl_parse(capsule, 64 + 256, IN_CAPSULE, &sgl), 0);
 	assert_int_equal(sgl.count, 16);
 	assert_int_equal(sgl.bytes, 16 * 0xffffff);
 	assert_int_equal(sgl.segment[15].rkey, 115);
 	/* nothing but keyed blocks inside */
 	capsule[64 + 16 + 15] = 0x01;
-	assert_int_equal(sgl_parse(capsule, 64 + 256, &sgl), NVME_SC_SGL_TYPE | DNR);
+	assert_int_equal(sgl_parse(capsule, 64 + 256, IN_CAPSULE, &sgl), NVME_SC_SGL_TYPE | DNR);
 	assert_int_equal(sgl.count, 0);
 	capsule[64 + 16 + 15] = 0x31;
-	assert_int_equal(sgl_parse(capsule, 64 + 256, &sgl), NVME_SC_SGL_TYPE | DNR);
+	assert_int_equal(sgl_parse(capsule, 64 + 256, IN_CAPSULE, &sgl), NVME_SC_SGL_TYPE | DNR);
 }
 
 static void test_every_type(void **state)
@@ -168,7 +171,8 @@ static void test_every_type(void **state)
 		if (type == 0x40 || type == 0x4f || type == 0x01 || type == 0x31)
 			continue;
 		put_offset(capsule + 24, 0, 64, (uint8_t)type);
-		assert_int_equal(sgl_parse(capsule, sizeof(capsule), &sgl), NVME_SC_SGL_TYPE | DNR);
+		assert_int_equal(sgl_parse(capsule, sizeof(capsule), IN_CAPSULE, &sgl),
+				 NVME_SC_SGL_TYPE | DNR);
 	}
 }
 
@@ -187,7 +191,7 @@ static void test_random(void **state)
 		capsule[39] = types[random() % 4];
 		for (int j = 0; j < 16; j++)
 			capsule[64 + 16 * j + 15] = types[random() % 2];
-		if (sgl_parse(capsule, len, &sgl))
+		if (sgl_parse(capsule, len, IN_CAPSULE, &sgl))
 			continue;
 		assert_true(sgl.count <= SGL_SEGMENTS_MAX);
 		if (sgl.in_capsule && sgl.bytes && !sgl_check(&sgl, sgl.bytes, len))
