@@ -267,24 +267,57 @@ static void udp_move(struct udp_end *end, char *buf, size_t size, bool send)
 	}
 }
 
+/* round trips of one run: the first so many are kept */
+struct rounds {
+	double before;
+	size_t count;
+	double seconds[1 << 20];
+};
+
+static struct rounds *rounds_start(void)
+{
+	static struct rounds rounds;
+
+	rounds.count = 0;
+	rounds.before = bench_now();
+	return &rounds;
+}
+
+/* Return: now */
+static double rounds_add(struct rounds *r)
+{
+	double now = bench_now();
+
+	if (r->count < sizeof(r->seconds) / sizeof(r->seconds[0]))
+		r->seconds[r->count++] = now - r->before;
+	r->before = now;
+	return now;
+}
+
+static double rounds_half_us(struct rounds *r)
+{
+	return latency_of(r->seconds, r->count).p50_us / 2;
+}
+
 double raw_udp_latency_us(struct bench_pair *pair, size_t size, double seconds)
 {
 	static char buf[65536];
+	struct rounds *rounds;
 	struct udp_end end;
-	double start, result = 0;
-	uint64_t rounds = 0;
+	double start, now;
 
 	udp_open(pair, &end);
 	pair_sync(pair);
-	start = bench_now();
+	rounds = rounds_start();
+	start = now = rounds->before;
 	for (;;) {
 		if (!pair->is_server) {
 			/* the last round says so in its first byte */
-			buf[0] = bench_now() - start > seconds;
+			buf[0] = now - start > seconds;
 			udp_move(&end, buf, size, true);
 			buf[0] = 0;
 			udp_move(&end, buf, size, false);
-			rounds++;
+			now = rounds_add(rounds);
 			if (buf[0])
 				break;
 		} else {
@@ -297,10 +330,9 @@ double raw_udp_latency_us(struct bench_pair *pair, size_t size, double seconds)
 				break;
 		}
 	}
-	result = (bench_now() - start) / (double)(rounds ? rounds : 1) / 2 * 1e6;
 	close(end.fd);
 	pair_sync(pair);
-	return result;
+	return rounds_half_us(rounds);
 }
 
 static int tcp_open(struct bench_pair *pair)
@@ -343,30 +375,30 @@ double raw_tcp_latency_us(struct bench_pair *pair, size_t size, double seconds)
 {
 	char *buf = calloc(1, size + 1);
 	int fd = tcp_open(pair);
-	double start, result;
-	uint64_t rounds = 0;
+	struct rounds *rounds;
+	double start, now;
 	char last = 0;
 
 	pair_sync(pair);
-	start = bench_now();
+	rounds = rounds_start();
+	start = now = rounds->before;
 	while (!last) {
 		if (!pair->is_server) {
-			last = bench_now() - start > seconds;
+			last = now - start > seconds;
 			buf[0] = last;
 			write_all(fd, buf, size);
 			tcp_recv(fd, buf, size);
-			rounds++;
+			now = rounds_add(rounds);
 		} else {
 			tcp_recv(fd, buf, size);
 			last = buf[0];
 			write_all(fd, buf, size);
 		}
 	}
-	result = (bench_now() - start) / (double)(rounds ? rounds : 1) / 2 * 1e6;
 	close(fd);
 	free(buf);
 	pair_sync(pair);
-	return result;
+	return rounds_half_us(rounds);
 }
 
 double raw_udp_stream(struct bench_pair *pair, size_t segment, double seconds)

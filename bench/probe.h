@@ -38,7 +38,7 @@ struct latency latency_of(double *samples, size_t count);
 
 /*
  * Raw peers. Called on both sides of a pair; the result is valid on the client.
- * Latency: half of a ping-pong round trip. Rates: bytes a second, client to server.
+ * Latency: half of a ping-pong round trip, median. Rates: bytes a second, client to server.
  * UDP streams are super-packets (UDP_SEGMENT, UDP_GRO) of @segment bytes each with a loss-free
  * window; TCP streams are plain writes of @size.
  */

@@ -18,6 +18,8 @@
 
 #include "probe.h"
 
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+
 enum { BUF_SIZE = 8 << 20, DEPTH = 128, BATCH = 16 };
 
 struct side {
@@ -156,12 +158,22 @@ static void side_close(struct side *s)
 	free(s->buf);
 }
 
-static void post_recv(struct side *s, size_t size)
+/* received data do not overwrite what is being sent */
+static void post_recvs(struct side *s, size_t size, unsigned int count)
 {
-	struct ibv_sge sge = { (uintptr_t)s->buf, (uint32_t)size, s->mr->lkey };
-	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_sge sge = { (uintptr_t)s->buf + BUF_SIZE / 2, (uint32_t)size, s->mr->lkey };
+	struct ibv_recv_wr wr[BATCH], *bad;
 
-	check(ibv_post_recv(s->qp, &wr, &bad), "ibv_post_recv");
+	for (unsigned int here; count; count -= here) {
+		here = count < BATCH ? count : BATCH;
+		memset(wr, 0, sizeof(wr));
+		for (unsigned int i = 0; i < here; i++) {
+			wr[i].sg_list = &sge;
+			wr[i].num_sge = 1;
+			wr[i].next = i + 1 < here ? &wr[i + 1] : NULL;
+		}
+		check(ibv_post_recv(s->qp, wr, &bad), "ibv_post_recv");
+	}
 }
 
 /* post @count work requests in one list; only the last is signaled */
@@ -208,54 +220,67 @@ static void poll(struct side *s, uint64_t *sends, uint64_t *recvs)
 }
 
 /*
- * SEND: half of a ping-pong's round trip. READ: the whole round trip of one READ. WRITE: the whole
- * round trip to its completion (the acknowledgement), since nothing but the data tells the peer.
+ * One round of what latency() measures.
+ * @last: whether it is the last one; the first byte of the message says so to the server.
+ * @recvs: messages that have come and belong to the next round.
+ */
+static void round_trip(struct side *s, struct bench_pair *pair, enum ibv_wr_opcode op, size_t size,
+		       char *last, uint64_t *recvs)
+{
+	uint64_t sends = 0;
+
+	if (op != IBV_WR_SEND) {
+		post(s, op, size, 1);
+		while (!sends)
+			poll(s, &sends, recvs);
+		return;
+	}
+	if (!pair->is_server) {
+		s->buf[0] = *last;
+		post(s, op, size, 1);
+	}
+	while (!*recvs)
+		poll(s, &sends, recvs);
+	--*recvs;
+	post_recvs(s, size, 1);
+	if (pair->is_server) {
+		*last = s->buf[BUF_SIZE / 2];
+		post(s, op, size, 1);
+	}
+	/* the answer brings the acknowledgement along, or it is just behind it */
+	while (!sends)
+		poll(s, &sends, recvs);
+}
+
+/*
+ * Median. SEND: half of a ping-pong's round trip. READ: the whole round trip of one READ. WRITE:
+ * the whole round trip to its completion (the acknowledgement), since nothing but the data tells
+ * the peer.
  */
 static double latency(struct side *s, struct bench_pair *pair, enum ibv_wr_opcode op, size_t size)
 {
-	uint64_t sends = 0, recvs = 0, rounds = 0, posted = 0;
-	double start, took;
-	char stop = 0;
+	static double samples[1 << 20];
+	uint64_t recvs = 0;
+	size_t rounds = 0;
+	double start, now, before;
+	char last = 0;
 
 	if (op == IBV_WR_SEND)
-		for (int i = 0; i < 8; i++)
-			post_recv(s, size);
+		post_recvs(s, size, 8);
 	pair_sync(pair);
-	start = bench_now();
-	while (!stop) {
-		if (op != IBV_WR_SEND) {
-			if (pair->is_server)
-				break;
-			post(s, op, size, 1);
-			while (sends <= rounds)
-				poll(s, &sends, &recvs);
-			rounds++;
-			stop = bench_now() - start > run_seconds;
-			continue;
-		}
-		if (!pair->is_server) {
-			stop = bench_now() - start > run_seconds;
-			s->buf[0] = stop;
-			post(s, op, size, 1);
-			posted++;
-		}
-		while (recvs <= rounds)
-			poll(s, &sends, &recvs);
-		stop = s->buf[0];
-		post_recv(s, size);
-		rounds++;
-		if (pair->is_server) {
-			post(s, op, size, 1);
-			posted++;
-		}
+	start = before = bench_now();
+	while (!last && (op == IBV_WR_SEND || !pair->is_server)) {
+		if (!pair->is_server)
+			last = before - start > run_seconds;
+		round_trip(s, pair, op, size, &last, &recvs);
+		now = bench_now();
+		samples[rounds++ % ARRAY_SIZE(samples)] = now - before;
+		before = now;
 	}
-	took = bench_now() - start;
-	while (sends < posted)
-		poll(s, &sends, &recvs);
 	pair_sync(pair);
-	if (!rounds)
-		return 0;
-	return took / (double)rounds / (op == IBV_WR_SEND ? 2 : 1) * 1e6;
+	if (rounds > ARRAY_SIZE(samples))
+		rounds = ARRAY_SIZE(samples);
+	return latency_of(samples, rounds).p50_us / (op == IBV_WR_SEND ? 2 : 1);
 }
 
 /* work requests a second, client to server (READ: server's memory to client's) */
@@ -267,8 +292,7 @@ static double rate(struct side *s, struct bench_pair *pair, enum ibv_wr_opcode o
 	double start, took;
 
 	if (op == IBV_WR_SEND && pair->is_server)
-		for (int i = 0; i < DEPTH * 3; i++)
-			post_recv(s, size);
+		post_recvs(s, size, DEPTH * 3);
 	pair_sync(pair);
 	start = bench_now();
 	if (!pair->is_server) {
@@ -288,10 +312,13 @@ static double rate(struct side *s, struct bench_pair *pair, enum ibv_wr_opcode o
 		char c;
 
 		while (recv(pair->fd, &c, 1, MSG_DONTWAIT | MSG_PEEK) != 1) {
-			for (int i = 0; i < 64; i++)
+			for (int i = 0; i < 64; i++) {
 				poll(s, &sends, &recvs);
-			for (; op == IBV_WR_SEND && reposted < recvs; reposted++)
-				post_recv(s, size);
+				if (op == IBV_WR_SEND && recvs - reposted >= BATCH) {
+					post_recvs(s, size, BATCH);
+					reposted += BATCH;
+				}
+			}
 		}
 		took = 1;
 		pair_exchange(pair, &recvs, &posted, sizeof(posted));
@@ -386,7 +413,7 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	printf("latency: half a round trip for send, UDP, TCP; a whole one for write, read; rates: one direction.\n"
+	printf("latency: median; half a round trip for send, UDP, TCP; a whole one for write, read; rates: one direction.\n"
 	       "regime N/F: cores near/far (see docs/performance.md); '?' = it changed during the row\n");
 	printf("%-5s %8s  r  %8s %8s %8s  %5s  %9s %8s %8s %8s  %5s\n", "op", "bytes", "RC us",
 	       "UDP us", "TCP us", "/UDP", "RC Mop/s", "RC GB/s", "UDP GB/s", "TCP GB/s", "/TCP");
