@@ -231,8 +231,13 @@ static int receive_welcome(struct portd_client *client, int sock, uint64_t deadl
 	} else if (!client->slot) {
 		uint16_t slot = msg->slot;
 
-		if (!slot || slot >= PORTD_SLOTS || (fds.fd[0][slot] < 0 && fds.fd[1][slot] < 0)) {
+		if (!slot || slot >= PORTD_SLOTS) {
 			n = -EPROTO;
+		} else if (fds.fd[0][slot] < 0 && fds.fd[1][slot] < 0) {
+			n = -EMFILE; /* they did not fit (portd_msg_recv()) */
+			snprintf(msg->text, sizeof(msg->text),
+				 "the port daemon's sockets exceed this process's limit of open "
+				 "files (ulimit -n)");
 		} else {
 			client->slot = (uint8_t)slot;
 			for (int family = 0; family < 2; family++) {
