@@ -583,19 +583,29 @@ static void repeat_oldest(struct hca_qp *qp)
 	queue_read(qp, wqe, index, read_chunk_end(qp, wqe, index));
 }
 
-/* The newest one once more, of a READ its last packet only */
+/*
+ * The newest one once more; of a READ all that is missing. Not its last packet only: rxe takes a
+ * READ that is asked for again from the middle as a new, shorter one and drops what asks for the
+ * part before that from then on (its responder moves read.va_org), until the retries are used up.
+ */
 static void repeat_newest(struct hca_qp *qp)
 {
+	struct requester *req = &qp->req;
 	struct send_wqe *wqe = send_queue_at(&qp->sq, newest_sent(qp));
-	uint32_t psn = psn_add(qp->req.next_psn, PSN_MASK);
-	uint32_t index = (psn - wqe->first_psn) & PSN_MASK;
+	uint32_t psn = psn_add(req->next_psn, PSN_MASK);
+	uint32_t index = (psn - wqe->first_psn) & PSN_MASK, from;
 
 	counter_inc(CNT_RETRANSMIT);
 	if (wqe->opcode != IBV_WR_RDMA_READ) {
 		queue_packet(qp, wqe, index, true);
 		return;
 	}
-	queue_read(qp, wqe, index, index + 1);
+	from = index - index % req->read_chunk;
+	if (psn_diff(req->una_psn, psn_add(wqe->first_psn, from)) > 0) {
+		from = (req->una_psn - wqe->first_psn) & PSN_MASK;
+		req->read_restart_psn = req->una_psn;
+	}
+	queue_read(qp, wqe, from, index + 1);
 }
 
 /*
@@ -790,7 +800,7 @@ static void ack_received(struct hca_qp *qp, const struct packet *p)
 
 /*
  * The opcode must fit the place in the READ request; a request that was repeated in the middle may
- * be answered in its old form or its new one, and a probe may have asked for the last packet alone
+ * be answered in its old form or its new one
  */
 static bool read_opcode_fits(const struct hca_qp *qp, const struct send_wqe *wqe, uint32_t index,
 			     const struct packet *p)
