@@ -205,9 +205,9 @@ def nvme_target_killed_and_restarted(lab):
 @test
 def nvme_loss_and_reordering(lab):
     """1 % loss and reordering in both directions: the same checksums"""
-    target = Target(lab, env={"SOFTHCA_FAULT": "seed=3,drop=0.01,reorder=0.01"})
+    target = Target(lab, megabytes=32, env={"SOFTHCA_FAULT": "seed=3,drop=0.01,reorder=0.01"})
     lab.a.run("tc qdisc add dev eth0 root netem limit 10000 delay 1ms reorder 99% loss 1%")
-    sums = lab.a.nvme("MORE=; BIG=2; files %s %s 1 1" % (ADDRESS, NQN), 300)
+    sums = lab.a.nvme("MORE=1048577; BIG=2; files %s %s 1 1" % (ADDRESS, NQN), 300)
     lab.a.run("tc qdisc del dev eth0 root")
     target.stop()
     check_image(target.images[0], sums)
