@@ -12,6 +12,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
 import programs  # noqa: E402
 import abuse  # noqa: E402,F401
+import endurance  # noqa: E402,F401
 from testing import (Bench, Skip, add_test, arguments, check, check_equal, free_port, listening, main,  # noqa: E402
                      test, wait_for)
 
