@@ -125,7 +125,7 @@ static bool get_string(struct reader *r, json_t *value, const char **text)
 /* nvmetcli saves numbers as numbers or as strings */
 static bool get_number(struct reader *r, json_t *value, uint64_t min, uint64_t max, uint64_t *n)
 {
-	const char *text;
+	const char *text = NULL;
 	char *end;
 
 	if (json_is_boolean(value)) {
@@ -150,7 +150,7 @@ static bool get_number(struct reader *r, json_t *value, uint64_t min, uint64_t m
 
 static bool get_flag(struct reader *r, json_t *value, bool *flag)
 {
-	uint64_t n;
+	uint64_t n = 0;
 
 	if (!get_number(r, value, 0, 1, &n))
 		return false;
@@ -184,7 +184,7 @@ static bool append_string(struct reader *r, char ***array, size_t *count, const 
 static bool ns_nsid(struct reader *r, json_t *value, void *out)
 {
 	struct config_namespace *ns = out;
-	uint64_t n;
+	uint64_t n = 0;
 
 	if (!get_number(r, value, 1, NVME_NSID_ALL - 1, &n))
 		return false;
@@ -200,7 +200,7 @@ static bool ns_enable(struct reader *r, json_t *value, void *out)
 static bool ns_path(struct reader *r, json_t *value, void *out)
 {
 	struct config_namespace *ns = out;
-	const char *text;
+	const char *text = NULL;
 
 	if (!get_string(r, value, &text))
 		return false;
@@ -218,7 +218,7 @@ static bool ns_path(struct reader *r, json_t *value, void *out)
 static bool ns_uuid(struct reader *r, json_t *value, void *out)
 {
 	struct config_namespace *ns = out;
-	const char *text;
+	const char *text = NULL;
 
 	if (!get_string(r, value, &text))
 		return false;
@@ -229,7 +229,7 @@ static bool ns_uuid(struct reader *r, json_t *value, void *out)
 static bool ns_nguid(struct reader *r, json_t *value, void *out)
 {
 	struct config_namespace *ns = out;
-	const char *text;
+	const char *text = NULL;
 
 	if (!get_string(r, value, &text))
 		return false;
@@ -240,7 +240,7 @@ static bool ns_nguid(struct reader *r, json_t *value, void *out)
 static bool ns_block_size(struct reader *r, json_t *value, void *out)
 {
 	struct config_namespace *ns = out;
-	uint64_t n;
+	uint64_t n = 0;
 
 	if (!get_number(r, value, 512, 4096, &n))
 		return false;
@@ -303,7 +303,7 @@ static bool sub_namespaces(struct reader *r, json_t *value, void *out)
 
 static bool sub_nqn(struct reader *r, json_t *value, void *out)
 {
-	const char *nqn;
+	const char *nqn = NULL;
 
 	if (!get_nqn(r, value, &nqn))
 		return false;
@@ -315,7 +315,7 @@ static bool sub_nqn(struct reader *r, json_t *value, void *out)
 
 static bool copy_ascii(struct reader *r, json_t *value, char *out, size_t size)
 {
-	const char *text;
+	const char *text = NULL;
 
 	if (!get_string(r, value, &text))
 		return false;
@@ -349,7 +349,7 @@ static bool attr_any_host(struct reader *r, json_t *value, void *out)
 
 static bool attr_qid_max(struct reader *r, json_t *value, void *out)
 {
-	uint64_t n;
+	uint64_t n = 0;
 
 	if (!get_number(r, value, 1, 1024, &n))
 		return false;
@@ -382,7 +382,7 @@ static bool sub_attr(struct reader *r, json_t *value, void *out)
 static bool allowed_host(struct reader *r, json_t *value, void *out)
 {
 	struct config_subsystem *s = out;
-	const char *nqn;
+	const char *nqn = NULL;
 
 	return get_nqn(r, value, &nqn) &&
 	       append_string(r, &s->allowed_hosts, &s->allowed_host_count, nqn);
@@ -427,7 +427,7 @@ static bool root_subsystems(struct reader *r, json_t *value, void *out)
 
 static bool addr_adrfam(struct reader *r, json_t *value, void *out)
 {
-	const char *text;
+	const char *text = NULL;
 
 	if (!get_string(r, value, &text))
 		return false;
@@ -440,7 +440,7 @@ static bool addr_adrfam(struct reader *r, json_t *value, void *out)
 static bool addr_traddr(struct reader *r, json_t *value, void *out)
 {
 	struct config_port *port = out;
-	const char *text;
+	const char *text = NULL;
 	struct in6_addr addr;
 
 	if (!get_string(r, value, &text))
@@ -454,7 +454,7 @@ static bool addr_traddr(struct reader *r, json_t *value, void *out)
 
 static bool addr_trsvcid(struct reader *r, json_t *value, void *out)
 {
-	uint64_t n;
+	uint64_t n = 0;
 
 	if (!get_number(r, value, 1, UINT16_MAX, &n))
 		return false;
@@ -464,7 +464,7 @@ static bool addr_trsvcid(struct reader *r, json_t *value, void *out)
 
 static bool addr_trtype(struct reader *r, json_t *value, void *out)
 {
-	const char *text;
+	const char *text = NULL;
 
 	if (!get_string(r, value, &text))
 		return false;
@@ -497,7 +497,7 @@ static bool port_addr(struct reader *r, json_t *value, void *out)
 
 static bool param_inline(struct reader *r, json_t *value, void *out)
 {
-	uint64_t n;
+	uint64_t n = 0;
 
 	/* nvmet's way to say "as you like" */
 	if (json_integer_value(value) == -1 ||
@@ -528,7 +528,7 @@ static bool port_param(struct reader *r, json_t *value, void *out)
 
 static bool port_portid(struct reader *r, json_t *value, void *out)
 {
-	uint64_t n;
+	uint64_t n = 0;
 
 	if (!get_number(r, value, 0, UINT16_MAX, &n))
 		return false;
@@ -539,7 +539,7 @@ static bool port_portid(struct reader *r, json_t *value, void *out)
 static bool port_subsystem(struct reader *r, json_t *value, void *out)
 {
 	struct config_port *port = out;
-	const char *nqn;
+	const char *nqn = NULL;
 
 	return get_nqn(r, value, &nqn) &&
 	       append_string(r, &port->subsystems, &port->subsystem_count, nqn);
@@ -579,7 +579,7 @@ static bool root_ports(struct reader *r, json_t *value, void *out)
 static bool host_nqn(struct reader *r, json_t *value, void *out)
 {
 	struct config *config = out;
-	const char *nqn;
+	const char *nqn = NULL;
 
 	return get_nqn(r, value, &nqn) &&
 	       append_string(r, &config->hosts, &config->host_count, nqn);

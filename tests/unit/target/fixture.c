@@ -105,7 +105,7 @@ uint16_t run(struct test_queue *tq, struct command *cmd, const struct nvme_sqe *
 		return NVME_SC_SGL_DATA_LENGTH | DNR;
 	if (transfer.bytes > TARGET_MAX_IO_BYTES)
 		return NVME_SC_INVALID_FIELD | DNR;
-	if (transfer.direction == TRANSFER_TO_HOST && transfer.bytes)
+	if (transfer.direction == TRANSFER_TO_HOST && transfer.bytes && data)
 		memset(data, 0, transfer.bytes);
 	cmd->data = data;
 	cmd->data_len = transfer.bytes;
