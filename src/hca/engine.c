@@ -87,18 +87,30 @@ void engine_destroy(struct engine *engine)
 
 void engine_lock(struct engine *engine)
 {
-	if (!pthread_mutex_trylock(&engine->lock))
-		return;
-	atomic_fetch_add(&engine->lock_waiters, 1);
-	pthread_mutex_lock(&engine->lock);
-	atomic_fetch_sub(&engine->lock_waiters, 1);
+	int cancel_state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+	if (pthread_mutex_trylock(&engine->lock)) {
+		atomic_fetch_add(&engine->lock_waiters, 1);
+		pthread_mutex_lock(&engine->lock);
+		atomic_fetch_sub(&engine->lock_waiters, 1);
+	}
+	engine->cancel_state = cancel_state;
 }
 
 bool engine_trylock(struct engine *engine)
 {
+	int cancel_state;
+
 	if (atomic_load_explicit(&engine->lock_waiters, memory_order_relaxed))
 		return false;
-	return !pthread_mutex_trylock(&engine->lock);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+	if (pthread_mutex_trylock(&engine->lock)) {
+		pthread_setcancelstate(cancel_state, NULL);
+		return false;
+	}
+	engine->cancel_state = cancel_state;
+	return true;
 }
 
 void engine_unlock(struct engine *engine)
@@ -108,12 +120,14 @@ void engine_unlock(struct engine *engine)
 	bool wake = engine->thread_wakes_ns &&
 		    (engine_timers_next(engine) < engine->thread_wakes_ns ||
 		     link_tx_pending(engine->link));
+	int cancel_state = engine->cancel_state;
 
 	if (wake)
 		engine->thread_wakes_ns = 0;
 	pthread_mutex_unlock(&engine->lock);
 	if (wake)
 		engine_kick(engine);
+	pthread_setcancelstate(cancel_state, NULL);
 }
 
 /* ---- QP numbers ------------------------------------------------------------ */
@@ -294,11 +308,16 @@ bool engine_poll(struct engine *engine)
 void engine_kick(struct engine *engine)
 {
 	uint64_t one = 1;
+	int cancel_state;
 
-	if (!engine->has_thread || atomic_exchange(&engine->kicked, true))
+	if (!engine->has_thread)
 		return;
-	if (write(engine->event_fd, &one, sizeof(one)) != sizeof(one))
+	/* whoever says that it kicked must do it, or nobody will */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+	if (!atomic_exchange(&engine->kicked, true) &&
+	    write(engine->event_fd, &one, sizeof(one)) != sizeof(one))
 		log_debug("engine: eventfd: %d", errno);
+	pthread_setcancelstate(cancel_state, NULL);
 }
 
 void engine_hand_over(struct engine *engine)

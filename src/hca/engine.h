@@ -38,6 +38,7 @@ struct engine_poller {
 struct engine {
 	pthread_mutex_t lock;
 	_Atomic unsigned int lock_waiters; /* pollers give way while others wait */
+	int cancel_state;		   /* of the holder, for when it gives the lock back */
 	struct link *link;
 	uint8_t slot;
 	uint64_t now_ns; /* time of the current progress round */
@@ -85,6 +86,10 @@ void engine_destroy(struct engine *engine);
 int engine_get_default(struct engine **engine);
 void engine_put(struct engine *engine);
 
+/*
+ * While a thread holds the lock it is not cancelled (pthread_cancel()): the system calls of the link
+ * are cancellation points, those of verbs, in which the application waits, mostly are not.
+ */
 void engine_lock(struct engine *engine);
 bool engine_trylock(struct engine *engine); /* fails also while others wait */
 void engine_unlock(struct engine *engine);

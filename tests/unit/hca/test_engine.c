@@ -181,11 +181,68 @@ static void test_thread(void **state)
 	engine_destroy(engine);
 }
 
+/* ---- cancellation ---------------------------------------------------------- */
+
+/* as the system calls of a real link */
+static unsigned int cancellable_poll(struct link *link, unsigned int max, link_rx_fn fn, void *arg)
+{
+	pthread_testcancel();
+	return 0;
+}
+
+static void *poll_cancelled(void *engine)
+{
+	bool *back = calloc(1, sizeof(*back));
+
+	pthread_cancel(pthread_self());
+	engine_poll(engine);
+	engine_kick(engine);
+	*back = true;
+	return back; /* joined with this: nothing here may end the thread */
+}
+
+static void *poll_and_test(void *engine)
+{
+	pthread_cancel(pthread_self());
+	engine_poll(engine);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* rping cancels its thread that polls: not while it holds the engine's lock, and as before
+ * afterwards */
+static void test_cancelled_poller(void **state)
+{
+	struct link_mem *a, *b;
+	struct engine *engine;
+	struct link_ops ops;
+	pthread_t thread;
+	void *result;
+
+	link_mem_create(&a, &b);
+	ops = *a->link.ops;
+	ops.poll = cancellable_poll;
+	a->link.ops = &ops;
+	assert_int_equal(engine_create(&engine, &a->link, 1, false), 0);
+	assert_int_equal(pthread_create(&thread, NULL, poll_cancelled, engine), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_not_equal(result, PTHREAD_CANCELED);
+	free(result);
+	assert_int_equal(pthread_create(&thread, NULL, poll_and_test, engine), 0);
+	assert_int_equal(pthread_join(thread, &result), 0);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	assert_true(engine_trylock(engine));
+	engine_unlock(engine);
+	engine_destroy(engine);
+	b->link.ops->destroy(&b->link);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_timer_heap),
 		cmocka_unit_test(test_thread),
+		cmocka_unit_test(test_cancelled_poller),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
