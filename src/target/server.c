@@ -449,7 +449,11 @@ int server_run(const struct config *config, const struct server_options *options
 		snprintf(error, error_len, "signalfd: %s", strerror(errno));
 		return -1;
 	}
-	if (transport_start(transport, config, error, error_len)) {
+	/* where statistics cannot go is said at once, not when there are some */
+	if (options->stats_file && !statistics_write(transport, options->stats_file)) {
+		snprintf(error, error_len, "--stats-file %s cannot be written",
+			 options->stats_file);
+	} else if (transport_start(transport, config, error, error_len)) {
 		serve(&server);
 		disconnect_hosts(&server);
 		report(&server);

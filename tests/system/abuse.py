@@ -183,3 +183,11 @@ def sigterm_twice_and_early(bench):
         process.kill(signal.SIGTERM)
         process.kill(signal.SIGTERM)
         check(process.wait(15) in (0, -signal.SIGTERM), "exit status %r" % process.popen.returncode)
+
+
+@test
+def stats_file_in_a_missing_directory(bench):
+    """is refused at the start, not noticed at the end"""
+    text = bench.run(bench.softhca, "target", "--listen", "127.0.0.1:%d" % free_port(), "--subsystem", NQN, "--namespace",
+                     image(bench, "stats.img", MIB), "--stats-file", bench.tmp + "/nosuch/file", status=1)
+    check("--stats-file" in text and "No such file" in text, text)
