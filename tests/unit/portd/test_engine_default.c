@@ -120,7 +120,9 @@ static void many_threads(void)
 
 NAMESPACE_TEST(one_engine)
 NAMESPACE_TEST(handler)
-#ifndef __SANITIZE_THREAD__ /* it cannot follow threads of forked children */
+/* TSan cannot follow a fork of a process with threads, gcc 12's ASan only when no thread is inside
+ * its allocator at that moment */
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 NAMESPACE_TEST(child_has_its_own)
 #endif
 NAMESPACE_TEST(many_threads)
@@ -130,7 +132,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_engine),
 		cmocka_unit_test(test_handler),
-#ifndef __SANITIZE_THREAD__
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 		cmocka_unit_test(test_child_has_its_own),
 #endif
 		cmocka_unit_test(test_many_threads),

@@ -573,6 +573,7 @@ static void few_descriptors(void)
 {
 	struct rlimit limit;
 	struct worker a, b;
+	int err = -ETIMEDOUT;
 	pid_t old;
 
 	CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
@@ -586,7 +587,13 @@ static void few_descriptors(void)
 		old = daemon_pid();
 		CHECK(!kill(old, SIGKILL));
 		wait_new_daemon(old);
-		CHECK_EQUAL(listen_on(&b, SERVICE + (uint64_t)round, any), 0);
+		/* on a loaded machine the hand-over may outlast the wait of one call */
+		for (int tries = 0; tries < 4; tries++) {
+			err = listen_on(&b, SERVICE + (uint64_t)round, any);
+			if (err != -ETIMEDOUT)
+				break;
+		}
+		CHECK_EQUAL(err, 0);
 		check_data(&b, 2);
 		check_relay(&b, &b, SERVICE, loopback4);
 	}
@@ -1017,7 +1024,8 @@ NAMESPACE_TEST(slow_to_return)
 NAMESPACE_TEST(few_descriptors)
 NAMESPACE_TEST(daemon_terminated)
 NAMESPACE_TEST(client_killed)
-#ifndef __SANITIZE_THREAD__ /* it cannot follow threads of forked children */
+/* see test_engine_default.c */
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 NAMESPACE_TEST(forked_child)
 #endif
 NAMESPACE_TEST(port_taken)
@@ -1079,7 +1087,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_few_descriptors),
 		cmocka_unit_test(test_daemon_terminated),
 		cmocka_unit_test(test_client_killed),
-#ifndef __SANITIZE_THREAD__
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 		cmocka_unit_test(test_forked_child),
 #endif
 		cmocka_unit_test(test_port_taken),
