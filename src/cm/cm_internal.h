@@ -12,7 +12,9 @@
 struct cm_conn *conn_new(struct cm *cm, const struct cm_path *path);
 void conn_free(struct cm_conn *conn);
 struct cm_conn *conn_by_id(struct cm *cm, uint32_t local_id);
-struct cm_conn *conn_by_remote_id(struct cm *cm, uint64_t guid, uint32_t remote_id);
+/* @peer too: a GUID and an ID are whatever a peer says they are */
+struct cm_conn *conn_by_remote_id(struct cm *cm, uint64_t guid, uint32_t remote_id,
+				  const union ibv_gid *peer);
 /* a connection that uses the peer's QP now, timewait not counted; not @except */
 struct cm_conn *conn_by_remote_qpn(struct cm *cm, uint64_t guid, uint32_t qpn,
 				   const union ibv_gid *peer, const struct cm_conn *except);

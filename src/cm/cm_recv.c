@@ -100,11 +100,6 @@ static void duplicate_req(struct cm_conn *conn, const struct cm_mad *mad)
 	}
 }
 
-static bool same_req(const struct cm_conn *conn, const struct cm_path *path)
-{
-	return !conn->active && gid_equal(&conn->path.dgid, &path->dgid);
-}
-
 /* the checks that need no knowledge of listeners or devices */
 static uint16_t check_req(const struct cm_req *req, const struct cm_path *path,
 			  struct cm_refusal *refusal)
@@ -185,8 +180,8 @@ void receive_req(struct cm *cm, const struct cm_path *path, const struct cm_mad 
 	struct cm_conn *conn;
 	void *listener;
 
-	conn = conn_by_remote_id(cm, req->ca_guid, req->local_id);
-	if (conn && same_req(conn, path)) {
+	conn = conn_by_remote_id(cm, req->ca_guid, req->local_id, &path->dgid);
+	if (conn && !conn->active) {
 		duplicate_req(conn, mad);
 		return;
 	}
@@ -307,14 +302,11 @@ static void receive_mra(struct cm *cm, const struct cm_path *path, const struct 
 static struct cm_conn *find_rejected(struct cm *cm, const struct cm_path *path,
 				     const struct cm_rej *rej)
 {
-	struct cm_conn *conn;
-
 	if (rej->remote_id)
 		return find(cm, path, rej->remote_id, rej->local_id);
 	if (rej->reason != CM_REJ_TIMEOUT || rej->ari_len < 8)
 		return NULL;
-	conn = conn_by_remote_id(cm, get_be64(rej->ari), rej->local_id);
-	return conn && gid_equal(&conn->path.dgid, &path->dgid) ? conn : NULL;
+	return conn_by_remote_id(cm, get_be64(rej->ari), rej->local_id, &path->dgid);
 }
 
 /*

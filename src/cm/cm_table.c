@@ -58,14 +58,16 @@ struct cm_conn *conn_by_id(struct cm *cm, uint32_t local_id)
 	return NULL;
 }
 
-struct cm_conn *conn_by_remote_id(struct cm *cm, uint64_t guid, uint32_t remote_id)
+struct cm_conn *conn_by_remote_id(struct cm *cm, uint64_t guid, uint32_t remote_id,
+				  const union ibv_gid *peer)
 {
 	struct list_node *head = &cm->by_remote_id[bucket_of(guid, remote_id)], *pos;
 
 	list_for_each(pos, head) {
 		struct cm_conn *conn = list_entry(pos, struct cm_conn, remote_id_node);
 
-		if (conn->remote_id == remote_id && conn->remote_guid == guid)
+		if (conn->remote_id == remote_id && conn->remote_guid == guid &&
+		    gid_equal(&conn->path.dgid, peer))
 			return conn;
 	}
 	return NULL;

@@ -608,6 +608,32 @@ static void test_duplicate_req(void **state)
 	assert_int_equal(b.requests, 1);
 }
 
+/* a third host has claimed the GUID and the communication ID before: repetitions are still known */
+static void test_req_with_anothers_guid_and_id(void **state)
+{
+	struct packet req, other;
+	struct cm_mad mad;
+
+	do_connect();
+	req = take(&a, CM_REQ);
+	other = req;
+	other.path.dgid.raw[15] = 3;
+	assert_int_equal(cm_mad_decode(&mad, other.data), CM_MAD_OK);
+	mad.req.primary.local_gid = other.path.dgid;
+	cm_mad_encode(other.data, &mad);
+	arrive(&b, &other);
+	assert_int_equal(b.requests, 1);
+	arrive(&b, &req);
+	assert_int_equal(b.requests, 2);
+	do_accept();
+	lose(&b, CM_REP);
+	arrive(&b, &req); /* not stale: the REP again */
+	deliver(&b, CM_REP);
+	deliver(&a, CM_RTU);
+	assert_int_equal(b.conn->state, CM_ESTABLISHED);
+	assert_int_equal(b.requests, 2);
+}
+
 static void test_duplicate_rep(void **state)
 {
 	struct packet rep;
@@ -1275,6 +1301,7 @@ int main(void)
 		T(test_mra),
 		T(test_mra_out_of_place),
 		T(test_duplicate_req),
+		T(test_req_with_anothers_guid_and_id),
 		T(test_duplicate_rep),
 		T(test_late_rtu),
 		T(test_crossing_dreqs),
