@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from testing import add_test, check, check_equal, free_port, test, wait_for
+from testing import Skip, add_test, check, check_equal, free_port, test, wait_for
 
 NQN = "nqn.2026-01.org.example:abuse"
 MIB = 1 << 20
@@ -24,14 +24,14 @@ def image(bench, name, size):
 class Target:
     """a target on a fresh image of 4 MiB (or @namespaces), on loopback"""
 
-    def __init__(self, bench, *more, namespaces=None):
+    def __init__(self, bench, *more, namespaces=None, address="127.0.0.1", devices="lo"):
         self.bench, self.port = bench, free_port()
         self.offload = "--no-offload" not in more
         self.image = image(bench, "abuse.img", 4 * MIB)
-        words = [bench.softhca, "target", "--listen", "127.0.0.1:%d" % self.port, "--subsystem", NQN]
+        words = [bench.softhca, "target", "--listen", "%s:%d" % (address, self.port), "--subsystem", NQN]
         for namespace in namespaces or [self.image]:
             words += ["--namespace", namespace]
-        self.process = bench.start(*words, *more, env=bench.env(SOFTHCA_DEVICES="lo"))
+        self.process = bench.start(*words, *more, env=bench.env(SOFTHCA_DEVICES=devices))
         wait_for(lambda: "listening on" in self.process.output() or not self.process.running(), 10,
                  "the target does not listen")
         check(self.process.running(), "the target has ended")
@@ -118,6 +118,46 @@ def peer(scenario, count):
     return run
 
 
+def namespace(bench):
+    """a network namespace, for as long as the test; the words that lead into it"""
+    holder = bench.start("unshare", "-n", "sleep", "120", user=None)
+    own = os.readlink("/proc/self/ns/net")
+    path = "/proc/%d/ns/net" % holder.popen.pid
+    wait_for(lambda: os.readlink(path) != own or not holder.running(), 5, "no network namespace")
+    return holder.popen.pid, ["nsenter", "-t", str(holder.popen.pid), "-n"]
+
+
+def remote_peer(scenario, count):
+    """the peer is on another host, so that it sees the answers and has live queue pairs"""
+    def run(bench):
+        if os.getuid():
+            raise Skip("needs root for network namespaces")
+        _, near = namespace(bench)
+        there, far = namespace(bench)
+
+        def ip(where, *words):
+            subprocess.run(where + ["ip"] + list(words), check=True)
+
+        ip(near, "link", "set", "lo", "up")
+        ip(near, "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", str(there))
+        for where, name, address in ((near, "v0", "10.7.0.1/24"), (far, "v1", "10.7.0.2/24")):
+            ip(where, "address", "add", address, "dev", name)
+            ip(where, "link", "set", name, "up")
+        try:
+            bench.prefix = near
+            target = Target(bench, address="0.0.0.0", devices="lo,v0")
+            bench.prefix = far
+            bench.run(tool(bench, "hostile_peer"), "10.7.0.2", "10.7.0.1", str(target.port), scenario, str(count),
+                      seconds=60)
+            bench.prefix = near
+            target.end()
+        finally:
+            bench.prefix = []
+    return run
+
+
+add_test("hostile_peer_packets", remote_peer("rc_fuzz", 10000))
+add_test("hostile_peer_datagrams_answered", remote_peer("mad_fuzz", 20000))
 add_test("hostile_peer_requests", peer("req_flood", 5000))
 add_test("hostile_peer_datagrams", peer("mad_fuzz", 10000))
 
