@@ -82,7 +82,8 @@ static void skip_value(struct scan *s)
 			s->p++;
 			continue;
 		default:
-			while (s->p < s->end && !strchr(",:]} \t\r\n\"[{", *s->p))
+			/* at least one: a NUL, which strchr() finds in any set, must not stop us */
+			for (s->p++; s->p < s->end && !strchr(",:]} \t\r\n\"[{", *s->p);)
 				s->p++;
 		}
 		if (!depth)

@@ -166,6 +166,15 @@ static void test_syntax_error_names_the_line(void **state)
 	assert_memory_equal(error, "t.json:1: ", 10);
 }
 
+/* found by fuzzing: the parser takes a NUL for white space, the search for the line never passed it */
+static void test_nul_in_the_text(void **state)
+{
+	static const char text[] = "{ \"hosts\": [ 8\0, { \"nqm\": 1 } ],\n \"ports\": 3 }";
+
+	assert_null(config_parse_json("t.json", text, sizeof(text) - 1, error, sizeof(error)));
+	assert_non_null(strstr(error, "t.json:"));
+}
+
 static void test_missing_file(void **state)
 {
 	assert_null(config_load("/nonexistent/t.json", error, sizeof(error)));
@@ -237,6 +246,7 @@ int main(void)
 		cmocka_unit_test(test_nvmetcli_file),
 		cmocka_unit_test(test_errors_name_line_and_path),
 		cmocka_unit_test(test_syntax_error_names_the_line),
+		cmocka_unit_test(test_nul_in_the_text),
 		cmocka_unit_test(test_missing_file),
 		cmocka_unit_test(test_command_line),
 		cmocka_unit_test(test_command_line_errors),
