@@ -166,10 +166,12 @@ static void test_syntax_error_names_the_line(void **state)
 	assert_memory_equal(error, "t.json:1: ", 10);
 }
 
-/* found by fuzzing: the parser takes a NUL for white space, the search for the line never passed it */
+/* found by fuzzing: the parser takes a NUL for white space, the search for the line never passed it
+ */
 static void test_nul_in_the_text(void **state)
 {
-	static const char text[] = "{ \"ports\": [ { \"portid\": 8\0,\n \"addr\": 3 } ] }";
+	static const char text[] =
+		"{ \"subsystems\": [ { \"attr\": { \"qid_max\": 8\0 },\n \"nqn\": 3 } ] }";
 
 	assert_null(config_parse_json("t.json", text, sizeof(text) - 1, error, sizeof(error)));
 	assert_non_null(strstr(error, "t.json:"));
