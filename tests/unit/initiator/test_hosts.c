@@ -624,8 +624,9 @@ static void test_aers_at_the_limit(void **state)
 					 0);
 		assert_int_equal(
 			initiator_submit(host, 0, &aer, NULL, 0, 0, false, answered, &over), 0);
-		while (!over.done)
+		for (int i = 0; i < 50 && !over.done; i++)
 			assert_true(initiator_poll(host, 100));
+		assert_true(over.done);
 		assert_int_equal(over.status, NVME_SC_AER_LIMIT | DNR);
 		for (int i = 0; i < 4; i++)
 			assert_false(held[i].done);
