@@ -23,6 +23,7 @@
 #include "../portd/namespace.h"
 #include "initiator/initiator.h"
 #include "initiator/internal.h"
+#include "target_process.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 
@@ -35,33 +36,14 @@
 
 static const char *softhca;
 
-struct target_process {
-	pid_t pid;
-	uint16_t port;
-};
-
-static uint16_t free_port(void)
-{
-	struct sockaddr_in addr = { .sin_family = AF_INET };
-	socklen_t len = sizeof(addr);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-	close(fd);
-	return ntohs(addr.sin_port);
-}
-
 /* a target with @namespaces of memory and further options, up to a NULL */
 static void start_target(struct target_process *t, unsigned int namespaces, ...)
 {
-	char listen_text[32], line[64] = "";
+	char listen_text[32];
 	const char *argv[OPTIONS_MAX] = { softhca,     "target",      "--listen",
 					  listen_text, "--subsystem", NQN };
 	unsigned int argc = 6;
 	va_list ap;
-	int fds[2];
 
 	t->port = free_port();
 	snprintf(listen_text, sizeof(listen_text), "127.0.0.1:%u", t->port);
@@ -73,29 +55,7 @@ static void start_target(struct target_process *t, unsigned int namespaces, ...)
 	while (argc < OPTIONS_MAX - 1 && (argv[argc] = va_arg(ap, const char *)))
 		argc++;
 	va_end(ap);
-	assert_int_equal(pipe(fds), 0);
-	t->pid = fork();
-	if (!t->pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		dup2(fds[1], STDOUT_FILENO);
-		close(fds[0]);
-		close(fds[1]);
-		execv(softhca, (char **)argv);
-		_exit(127);
-	}
-	close(fds[1]);
-	/* "listening on ..."; the pipe stays open: the target may still print */
-	assert_true(read(fds[0], line, sizeof(line) - 1) > 0);
-}
-
-static void stop_target(struct target_process *t)
-{
-	int status;
-
-	kill(t->pid, SIGTERM);
-	assert_int_equal(waitpid(t->pid, &status, 0), t->pid);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
+	target_spawn(t, argv);
 }
 
 static struct initiator_options options_for(const struct target_process *t)

@@ -18,8 +18,10 @@
 #include <netinet/in.h>
 #include <cmocka.h>
 
+#include "../portd/namespace.h"
 #include "initiator/initiator.h"
 #include "initiator/internal.h"
+#include "target_process.h"
 #include "util/bytes.h"
 #include "util/clock.h"
 
@@ -32,67 +34,28 @@
 
 static const char *softhca;
 
-struct target_process {
-	pid_t pid;
-	uint16_t port;
-};
-
 static struct target_process offloaded, software;
-
-static uint16_t free_port(void)
-{
-	struct sockaddr_in addr = { .sin_family = AF_INET };
-	socklen_t len = sizeof(addr);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	addr.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-	close(fd);
-	return ntohs(addr.sin_port);
-}
 
 /* @a, @b: further arguments, or NULL */
 static void start_process(struct target_process *t, const char *a, const char *b)
 {
-	char listen_text[32], line[64] = "";
-	bool config = a && !strcmp(a, "--config");
-	int fds[2];
+	const char *plain[] = {
+		softhca, "target",	"--listen",   NULL,	     "--subsystem",
+		NQN,	 "--namespace", "memory:16M", "--namespace", "memory:16M,lba=4096",
+		a,	 NULL
+	};
+	const char *config[] = { softhca, "target", a, b, NULL };
+	char listen_text[32];
 
 	snprintf(listen_text, sizeof(listen_text), "127.0.0.1:%u", t->port);
-	assert_int_equal(pipe(fds), 0);
-	t->pid = fork();
-	if (!t->pid) {
-		dup2(fds[1], STDOUT_FILENO);
-		close(fds[0]);
-		close(fds[1]);
-		if (config)
-			execl(softhca, softhca, "target", a, b, NULL);
-		else
-			execl(softhca, softhca, "target", "--listen", listen_text, "--subsystem",
-			      NQN, "--namespace", "memory:16M", "--namespace",
-			      "memory:16M,lba=4096", a, NULL);
-		_exit(127);
-	}
-	close(fds[1]);
-	/* "listening on ..."; the pipe stays open: the target may still print */
-	assert_true(read(fds[0], line, sizeof(line) - 1) > 0);
+	plain[3] = listen_text;
+	target_spawn(t, a && !strcmp(a, "--config") ? config : plain);
 }
 
 static void start_target(struct target_process *t, const char *option)
 {
 	t->port = free_port();
 	start_process(t, option, NULL);
-}
-
-static void stop_target(struct target_process *t)
-{
-	int status;
-
-	kill(t->pid, SIGTERM);
-	assert_int_equal(waitpid(t->pid, &status, 0), t->pid);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static struct initiator *connect_to(const struct target_process *t, unsigned int queues,
@@ -762,5 +725,8 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return 1;
 	softhca = argv[1];
+	/* the machine's port daemon may be another user's */
+	enter_namespace(0);
+	loopback_up();
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
