@@ -34,6 +34,8 @@
  * memory, say). Stay in charge for a while whatever it polls */
 #define STICKY_NS     (50 * NSEC_PER_MSEC)
 #define STICKY_MAX_NS (2 * NSEC_PER_SEC)
+/* intervals of polling after which it is believed to poll only */
+#define POLLED_TICKS 32
 /* time slice asked of the scheduler, the shortest that there is */
 #define SLICE_NS (100 * NSEC_PER_USEC)
 /* how long to wait when the link was full */
@@ -44,7 +46,8 @@ struct driver {
 	uint64_t polls_seen;
 	uint64_t window_start_ns; /* polls_seen is of then */
 	uint64_t sticky_until_ns;
-	uint64_t sticky_ns; /* how long the next time */
+	uint64_t sticky_ns;	   /* how long the next time */
+	unsigned int polled_ticks; /* intervals in stand-by in which the application polled */
 	uint64_t last_work_ns;
 	uint64_t spin_ns;
 };
@@ -159,6 +162,7 @@ static void step_back(struct driver *d)
 {
 	struct engine *engine = d->engine;
 
+	d->polled_ticks = 0;
 	atomic_store(&engine->thread_in_charge, false);
 	/* seq_cst: the other half is in engine_hand_over() */
 	if (atomic_load(&engine->handed_over))
@@ -215,8 +219,9 @@ static void stand_by(struct driver *d)
 		}
 		return;
 	}
-	/* it polls: when it stops some time, that says nothing about the next time */
-	d->sticky_ns = STICKY_NS;
+	/* it goes on polling: when it stops some time, that says nothing about the next time */
+	if (++d->polled_ticks >= POLLED_TICKS)
+		d->sticky_ns = STICKY_NS;
 	d->polls_seen = polls;
 	d->window_start_ns = clock_ns();
 }
