@@ -294,6 +294,7 @@ bool engine_poll(struct engine *engine)
 		return false;
 	engine->lazy_acks = !atomic_load_explicit(&engine->thread_in_charge, memory_order_relaxed);
 	work = engine_progress(engine);
+	atomic_store_explicit(&engine->app_polled_ns, engine->now_ns, memory_order_relaxed);
 	engine->lazy_acks = false;
 	/* the application may not come again, and the thread sleeps */
 	kick = engine->thread_wakes_ns && engine_has_backlog(engine);

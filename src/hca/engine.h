@@ -62,10 +62,11 @@ struct engine {
 	bool has_thread;
 	_Atomic bool stop;
 	int event_fd;
-	_Atomic uint64_t app_polls;    /* counts application-side progress calls */
-	_Atomic bool thread_in_charge; /* the thread waits for the sockets */
-	_Atomic bool handed_over;      /* the application sleeps; its next poll clears it */
-	_Atomic bool kicked;	       /* the eventfd was written and not yet read */
+	_Atomic uint64_t app_polls;	/* counts application-side progress calls */
+	_Atomic uint64_t app_polled_ns; /* when the last one was */
+	_Atomic bool thread_in_charge;	/* the thread waits for the sockets */
+	_Atomic bool handed_over;	/* the application sleeps; its next poll clears it */
+	_Atomic bool kicked;		/* the eventfd was written and not yet read */
 	uint64_t thread_wakes_ns; /* lock held: the thread sleeps until then; 0 = it does not */
 	unsigned int references;
 };
@@ -87,8 +88,8 @@ int engine_get_default(struct engine **engine);
 void engine_put(struct engine *engine);
 
 /*
- * While a thread holds the lock it is not cancelled (pthread_cancel()): the system calls of the link
- * are cancellation points, those of verbs, in which the application waits, mostly are not.
+ * While a thread holds the lock it is not cancelled (pthread_cancel()): the system calls of the
+ * link are cancellation points, those of verbs, in which the application waits, mostly are not.
  */
 void engine_lock(struct engine *engine);
 bool engine_trylock(struct engine *engine); /* fails also while others wait */

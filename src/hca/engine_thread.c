@@ -36,6 +36,10 @@
 #define STICKY_MAX_NS (2 * NSEC_PER_SEC)
 /* intervals of polling after which it is believed to poll only */
 #define POLLED_TICKS 32
+/* The application polled so shortly before the thread woke, so many times in a row: it polls all
+ * the time, whatever it seemed to do before, and waking for each packet only disturbs it */
+#define POLLED_JUST_NOW_NS (5 * NSEC_PER_USEC)
+#define USELESS_WAKES	   16
 /* time slice asked of the scheduler, the shortest that there is */
 #define SLICE_NS (100 * NSEC_PER_USEC)
 /* how long to wait when the link was full */
@@ -48,6 +52,7 @@ struct driver {
 	uint64_t sticky_until_ns;
 	uint64_t sticky_ns;	   /* how long the next time */
 	unsigned int polled_ticks; /* intervals in stand-by in which the application polled */
+	unsigned int useless_wakes;
 	uint64_t last_work_ns;
 	uint64_t spin_ns;
 };
@@ -136,10 +141,18 @@ static bool drive_once(struct driver *d)
 	return work;
 }
 
+/* the application does not poll in turns, or does so no more */
+static void forget_turns(struct driver *d)
+{
+	d->useless_wakes = 0;
+	d->sticky_until_ns = 0;
+	d->sticky_ns = STICKY_NS;
+}
+
 static void sleep_in_charge(struct driver *d)
 {
 	struct engine *engine = d->engine;
-	uint64_t deadline_ns;
+	uint64_t deadline_ns, now_ns, polled_ns;
 	int fds[2], count;
 
 	engine_lock(engine);
@@ -152,10 +165,16 @@ static void sleep_in_charge(struct driver *d)
 
 	sleep_until(engine, fds, count, deadline_ns);
 
+	now_ns = clock_ns();
+	polled_ns = atomic_load_explicit(&engine->app_polled_ns, memory_order_relaxed);
+	if (now_ns > polled_ns + POLLED_JUST_NOW_NS)
+		d->useless_wakes = 0;
+	else if (++d->useless_wakes >= USELESS_WAKES)
+		forget_turns(d);
 	engine_lock(engine);
 	engine->thread_wakes_ns = 0;
 	engine_unlock(engine);
-	d->last_work_ns = clock_ns();
+	d->last_work_ns = now_ns;
 }
 
 static void step_back(struct driver *d)
@@ -221,7 +240,7 @@ static void stand_by(struct driver *d)
 	}
 	/* it goes on polling: when it stops some time, that says nothing about the next time */
 	if (++d->polled_ticks >= POLLED_TICKS)
-		d->sticky_ns = STICKY_NS;
+		forget_turns(d);
 	d->polls_seen = polls;
 	d->window_start_ns = clock_ns();
 }

@@ -18,7 +18,7 @@
 #define CONSUMER_REJECT	      28
 #define KEYED_BYTES_MAX	      0xffffffU
 #define CHECK_PERIOD_NS	      (10 * NSEC_PER_MSEC)
-#define SPIN_NS		      (50 * NSEC_PER_USEC)
+#define SPIN_NS		      (1000 * NSEC_PER_USEC)
 #define DISCONNECT_TIMEOUT_NS (2 * NSEC_PER_SEC)
 
 void queue_fail(struct queue *queue)
