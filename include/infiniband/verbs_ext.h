@@ -34,10 +34,10 @@ extern "C" {
 /* ---- Values added to stock enumerations ---------------------------------- */
 
 /* bits of ibv_{qp,srq,wq}_init_attr_ex.comp_mask (32 bits) */
-#define IBV_QP_INIT_ATTR_MP_WR	 (1U << 30)
-#define IBV_SRQ_INIT_ATTR_MP_WR	 (1U << 30)
-#define IBV_SRQ_INIT_ATTR_NVMF	 (1U << 29)
-#define IBV_WQ_INIT_ATTR_MP_WR	 (1U << 30)
+#define IBV_QP_INIT_ATTR_MP_WR	(1U << 30)
+#define IBV_SRQ_INIT_ATTR_MP_WR (1U << 30)
+#define IBV_SRQ_INIT_ATTR_NVMF	(1U << 29)
+#define IBV_WQ_INIT_ATTR_MP_WR	(1U << 30)
 
 /* ibv_srq_init_attr_ex.srq_type */
 #define IBV_SRQT_NVMF ((enum ibv_srq_type)0x4e564d46)
@@ -53,10 +53,10 @@ extern "C" {
 #define IBV_WC_RECV_NOP ((enum ibv_wc_opcode)(0x40000000 | IBV_WC_RECV))
 
 /* ibv_async_event.event_type */
-#define IBV_EVENT_NVMF_QP_ERR		    ((enum ibv_event_type)0x40000000)
-#define IBV_EVENT_NVME_CTRL_PCI_ERR	    ((enum ibv_event_type)0x40000001)
-#define IBV_EVENT_NVME_CTRL_TIMEOUT	    ((enum ibv_event_type)0x40000002)
-#define IBV_EVENT_NVMF_QP_LAST_CQE_REACHED  ((enum ibv_event_type)0x40000003)
+#define IBV_EVENT_NVMF_QP_ERR		   ((enum ibv_event_type)0x40000000)
+#define IBV_EVENT_NVME_CTRL_PCI_ERR	   ((enum ibv_event_type)0x40000001)
+#define IBV_EVENT_NVME_CTRL_TIMEOUT	   ((enum ibv_event_type)0x40000002)
+#define IBV_EVENT_NVMF_QP_LAST_CQE_REACHED ((enum ibv_event_type)0x40000003)
 
 /* ---- Multi-packet receive work requests ---------------------------------- */
 
@@ -124,7 +124,7 @@ enum ibv_nvmf_offload_type {
 
 /* what a device's offload can do; all 0 where unsupported */
 struct ibv_nvmf_caps {
-	uint32_t offload_type_rc;	  /* enum ibv_nvmf_offload_type */
+	uint32_t offload_type_rc; /* enum ibv_nvmf_offload_type */
 	uint32_t offload_type_dc;
 	uint32_t max_backend_ctrls_total; /* NVMe controllers of the device */
 	uint32_t max_srq_backend_ctrls;	  /* NVMe controllers of one SRQ */
@@ -134,9 +134,9 @@ struct ibv_nvmf_caps {
 	uint32_t max_io_sz;		  /* bytes of one command */
 	uint32_t min_nvme_queue_depth;	  /* entries */
 	uint32_t max_nvme_queue_depth;
-	uint32_t min_ioccsz;		  /* 16-byte units */
+	uint32_t min_ioccsz; /* 16-byte units */
 	uint32_t max_ioccsz;
-	uint32_t max_icdoff;		  /* 16-byte units */
+	uint32_t max_icdoff; /* 16-byte units */
 	uint32_t min_cmd_timeout_ms;
 	uint32_t max_cmd_timeout_ms;
 	uint32_t max_frontend_nsid;

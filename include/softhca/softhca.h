@@ -58,7 +58,7 @@ void softhca_nvme_cq_notify(struct ibv_srq *srq);
 /* per-SRQ counters of the offload that belong to no namespace */
 struct softhca_nvmf_srq_stats {
 	uint64_t offloaded_read, offloaded_write, offloaded_flush;
-	uint64_t software;	  /* capsules handed to the application on enabled QPs */
+	uint64_t software; /* capsules handed to the application on enabled QPs */
 	uint64_t unknown_nsid;
 	uint64_t errors;
 	uint64_t waits_staging, waits_sq, waits_rnr; /* commands that had to wait */

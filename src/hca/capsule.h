@@ -15,7 +15,8 @@
 struct hca_qp;
 
 enum capsule_verdict {
-	CAPSULE_NOT_MINE, /* an ordinary receive; asked again for each packet of the message is not needed */
+	CAPSULE_NOT_MINE, /* an ordinary receive; asked again for each packet of the message is not
+			     needed */
 	CAPSULE_TAKEN,	  /* the offload has it: acknowledge, no receive is used */
 	CAPSULE_RNR,	  /* no room: RNR NAK */
 	CAPSULE_BAD,	  /* length rules broken: NAK invalid request, QP to ERR */
@@ -26,8 +27,9 @@ struct capsule_ops {
 	enum capsule_verdict (*first)(struct hca_qp *qp, const struct packet *p);
 	/* later packets of a message whose first was TAKEN */
 	enum capsule_verdict (*next)(struct hca_qp *qp, const struct packet *p);
-	/* the QP entered ERR or RESET, or is destroyed: after this no hidden WR may be posted. Comes
-	 * before the done() calls of the WRs that are flushed, and again with RESET or destruction */
+	/* the QP entered ERR or RESET, or is destroyed: after this no hidden WR may be posted.
+	 * Comes before the done() calls of the WRs that are flushed, and again with RESET or
+	 * destruction */
 	void (*qp_down)(struct hca_qp *qp);
 	/* the hidden lane has room again after qp_post_hidden() returned -EAGAIN */
 	void (*room)(struct hca_qp *qp);

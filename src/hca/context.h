@@ -26,16 +26,16 @@ struct hca_pd {
 };
 
 /* limits that ibv_query_device reports and the code enforces: one place */
-#define HCA_MAX_QP_WR	       16384
-#define HCA_MAX_SGE	       32
-#define HCA_MAX_INLINE	       512
-#define HCA_MAX_CQE	       (1U << 22)
-#define HCA_MAX_SRQ_WR	       32768
-#define HCA_MAX_RD_ATOMIC      128
-#define HCA_MAX_MSG_LEN	       (1U << 31)
-#define HCA_MAX_MP_WR_BUFFER   (64U << 20)
-#define HCA_MAX_MP_WR_ALIGN    (64U << 10)
-#define HCA_MIN_MP_WR_ALIGN    64U
-#define HCA_LOCAL_ACK_DELAY    15
+#define HCA_MAX_QP_WR	     16384
+#define HCA_MAX_SGE	     32
+#define HCA_MAX_INLINE	     512
+#define HCA_MAX_CQE	     (1U << 22)
+#define HCA_MAX_SRQ_WR	     32768
+#define HCA_MAX_RD_ATOMIC    128
+#define HCA_MAX_MSG_LEN	     (1U << 31)
+#define HCA_MAX_MP_WR_BUFFER (64U << 20)
+#define HCA_MAX_MP_WR_ALIGN  (64U << 10)
+#define HCA_MIN_MP_WR_ALIGN  64U
+#define HCA_LOCAL_ACK_DELAY  15
 
 #endif

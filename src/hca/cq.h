@@ -38,7 +38,7 @@ enum cq_arm { CQ_NOT_ARMED, CQ_ARMED_SOLICITED, CQ_ARMED_NEXT };
 
 struct hca_cq {
 	struct hca_context *ctx;
-	void *owner; /* the struct ibv_cq */
+	void *owner;	      /* the struct ibv_cq */
 	pthread_mutex_t lock; /* adaptive: who holds it may lose its core */
 	struct cqe *ring;
 	uint32_t size;	     /* usable entries */

@@ -16,19 +16,19 @@
 
 struct hca_mr {
 	struct hca_pd *pd;
-	uint8_t *addr;	 /* host address of the first byte */
-	uint64_t iova;	 /* address the keys speak of */
-	uint64_t length; /* bytes */
-	int access;	 /* enum ibv_access_flags */
-	uint32_t key;	 /* given by memory_register() */
-	bool rkey_invalid; /* by SEND with invalidate */
+	uint8_t *addr;				/* host address of the first byte */
+	uint64_t iova;				/* address the keys speak of */
+	uint64_t length;			/* bytes */
+	int access;				/* enum ibv_access_flags */
+	uint32_t key;				/* given by memory_register() */
+	bool rkey_invalid;			/* by SEND with invalidate */
 	void (*ring)(void *arg, size_t offset); /* doorbell region, else NULL */
 	void *ring_arg;
 };
 
 enum memory_status {
 	MEMORY_OK,
-	MEMORY_BAD_KEY,	      /* unknown, stale or invalidated */
+	MEMORY_BAD_KEY, /* unknown, stale or invalidated */
 	MEMORY_BAD_PD,
 	MEMORY_NO_ACCESS,
 	MEMORY_OUT_OF_BOUNDS, /* also where address + length wraps */

@@ -15,14 +15,14 @@
 struct qp_init {
 	struct hca_context *ctx;
 	struct hca_pd *pd;
-	void *owner; /* the struct ibv_qp, for events */
+	void *owner;	       /* the struct ibv_qp, for events */
 	enum ibv_qp_type type; /* RC; others EOPNOTSUPP */
 	struct hca_cq *send_cq, *recv_cq;
-	struct hca_srq *srq; /* or NULL */
+	struct hca_srq *srq;   /* or NULL */
 	struct ibv_qp_cap cap; /* in/out: actual values */
 	bool sq_sig_all;
-	bool multi_packet;	     /* own RQ of the multi-packet kind */
-	struct ibv_mp_wr_attr mp_wr; /* in/out */
+	bool multi_packet;		       /* own RQ of the multi-packet kind */
+	struct ibv_mp_wr_attr mp_wr;	       /* in/out */
 	const struct capsule_ops *capsule_ops; /* SRQ of type NVMF: the offload, else NULL */
 	uint32_t hidden_wrs;		       /* room in the hidden lane */
 };
@@ -60,12 +60,14 @@ void qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_at
  * Return: 0, or errno with *bad_wr set, earlier ones posted: EINVAL (state, opcode, SGE count,
  * inline too long), ENOMEM (SQ full).
  */
-int qp_post_send(struct hca_qp *qp, const struct ibv_send_wr *wr, const struct ibv_send_wr **bad_wr);
+int qp_post_send(struct hca_qp *qp, const struct ibv_send_wr *wr,
+		 const struct ibv_send_wr **bad_wr);
 /* how many WRs the send queue has room for now (ibv_wr_complete() posts all or nothing). Takes the
  * engine's lock */
 uint32_t qp_send_room(struct hca_qp *qp);
 /* Return: 0, or errno with *bad_wr set: EINVAL (state, SGEs, MP WR length), ENOMEM (RQ full) */
-int qp_post_recv(struct hca_qp *qp, const struct ibv_recv_wr *wr, const struct ibv_recv_wr **bad_wr);
+int qp_post_recv(struct hca_qp *qp, const struct ibv_recv_wr *wr,
+		 const struct ibv_recv_wr **bad_wr);
 
 /* error from outside (CQ overrun, offload): engine's lock held */
 void qp_fail(struct hca_qp *qp, enum ibv_event_type event);

@@ -45,8 +45,8 @@ struct recv_target {
 
 enum recv_status {
 	RECV_OK,
-	RECV_EMPTY,	/* no WR: RNR NAK. Nothing happened but a possible NOP completion */
-	RECV_TOO_LONG,	/* WR completed LOC_LEN_ERR: NAK invalid request */
+	RECV_EMPTY,	 /* no WR: RNR NAK. Nothing happened but a possible NOP completion */
+	RECV_TOO_LONG,	 /* WR completed LOC_LEN_ERR: NAK invalid request */
 	RECV_PROTECTION, /* WR completed LOC_PROT_ERR: NAK remote operational error */
 };
 

@@ -75,17 +75,17 @@ enum nvme_fabrics_type {
 #define NVME_SQE_PSDT_MASK  0xc0
 #define NVME_SQE_PSDT_SGL   0x40
 #define NVME_SQE_FUSE_MASK  0x03
-#define NVME_RW_FUA	    (1U << 30) /* CDW12 */
+#define NVME_RW_FUA	    (1U << 30)	 /* CDW12 */
 #define NVME_RW_PRINFO_MASK (0xfU << 26) /* CDW12 */
 
 /* byte 15 of an SGL descriptor */
-#define NVME_SGL_KEYED		  0x40
-#define NVME_SGL_KEYED_INVALIDATE 0x4f
-#define NVME_SGL_OFFSET		  0x01
+#define NVME_SGL_KEYED		     0x40
+#define NVME_SGL_KEYED_INVALIDATE    0x4f
+#define NVME_SGL_OFFSET		     0x01
 #define NVME_SGL_LAST_SEGMENT_OFFSET 0x31
 
 /* status = SCT << 8 | SC, as used in our code; NVME_STATUS_DNR, _MORE are ORed in */
-#define NVME_STATUS(sct, sc) ((uint16_t)((sct) << 8 | (sc)))
+#define NVME_STATUS(sct, sc)  ((uint16_t)((sct) << 8 | (sc)))
 #define NVME_STATUS_CRD_SHIFT 11
 #define NVME_STATUS_MORE      0x2000
 #define NVME_STATUS_DNR	      0x4000
