@@ -190,6 +190,17 @@ static void step_back(struct driver *d)
 	d->window_start_ns = clock_ns();
 }
 
+/* how long to look for work before going to sleep */
+static uint64_t idle_limit_ns(const struct driver *d, uint64_t now_ns)
+{
+	uint64_t polled_ns = atomic_load_explicit(&d->engine->app_polled_ns, memory_order_relaxed);
+
+	/* it works in turns, and did so just now: between them it may need the core */
+	if (now_ns < d->sticky_until_ns && now_ns < polled_ns + STANDBY_NS)
+		return d->spin_ns;
+	return SPIN_NS;
+}
+
 static void drive(struct driver *d)
 {
 	uint64_t now_ns;
@@ -202,7 +213,7 @@ static void drive(struct driver *d)
 	}
 	if (work)
 		d->last_work_ns = now_ns;
-	else if (now_ns - d->last_work_ns > (now_ns < d->sticky_until_ns ? d->spin_ns : SPIN_NS))
+	else if (now_ns - d->last_work_ns > idle_limit_ns(d, now_ns))
 		sleep_in_charge(d);
 }
 
