@@ -229,7 +229,7 @@ static void back_before_the_server_knows(void)
 	softhca_rdma_destroy_id(listener);
 	softhca_rdma_destroy_event_channel(channel);
 }
-NAMESPACE_TEST(back_before_the_server_knows)
+THREADED_FORK_TEST(back_before_the_server_knows)
 
 /* ---- the descriptor ---------------------------------------------------------------- */
 

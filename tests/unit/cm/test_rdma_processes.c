@@ -11,19 +11,6 @@
 
 #include "rdma_fixture.h"
 
-/* In these a process that has threads forks, which TSan cannot follow, and gcc 12's ASan only when
- * no thread is inside its allocator at that moment */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define THREADED_FORK_TEST(name)                                                                   \
-	static void test_##name(void **state)                                                      \
-	{                                                                                          \
-		(void)name;                                                                        \
-		skip();                                                                            \
-	}
-#else
-#define THREADED_FORK_TEST(name) NAMESPACE_TEST(name)
-#endif
-
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 /* children of processes with threads start threads of their own here */

@@ -106,4 +106,17 @@ static inline int run_in_namespace(void (*fn)(void), int with_loopback, int many
 		assert_int_equal(status, 0);                                                       \
 	}
 
+/* a test in which a process that has threads forks, which TSan cannot follow, and gcc 12's ASan
+ * only when no thread is inside its allocator at that moment */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define THREADED_FORK_TEST(fn)                                                                     \
+	static void test_##fn(void **state)                                                        \
+	{                                                                                          \
+		(void)fn;                                                                          \
+		skip();                                                                            \
+	}
+#else
+#define THREADED_FORK_TEST(fn) NAMESPACE_TEST(fn)
+#endif
+
 #endif

@@ -646,7 +646,7 @@ static void client_killed(void)
 	check_data(&extra, 1);
 }
 
-static void __attribute__((unused)) forked_child(void)
+static void forked_child(void)
 {
 	struct worker a = start_client(), b;
 	int slot = a.slot;
@@ -1024,10 +1024,7 @@ NAMESPACE_TEST(slow_to_return)
 NAMESPACE_TEST(few_descriptors)
 NAMESPACE_TEST(daemon_terminated)
 NAMESPACE_TEST(client_killed)
-/* see test_engine_default.c */
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-NAMESPACE_TEST(forked_child)
-#endif
+THREADED_FORK_TEST(forked_child)
 NAMESPACE_TEST(port_taken)
 NAMESPACE_TEST(without_ipv6)
 NAMESPACE_TEST(link_local)
@@ -1087,9 +1084,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_few_descriptors),
 		cmocka_unit_test(test_daemon_terminated),
 		cmocka_unit_test(test_client_killed),
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 		cmocka_unit_test(test_forked_child),
-#endif
 		cmocka_unit_test(test_port_taken),
 		cmocka_unit_test(test_without_ipv6),
 		cmocka_unit_test(test_link_local),
