@@ -211,7 +211,7 @@ def nvme_loss_and_reordering(lab):
     timeout = "/sys/module/nvme_core/parameters/io_timeout"
     lab.a.nvme("echo 5 > " + timeout)
     lab.a.run("tc qdisc add dev eth0 root netem limit 10000 delay 1ms reorder 99% loss 1%")
-    sums = lab.a.nvme("MORE=1048577; BIG=2; files %s %s 1 1" % (ADDRESS, NQN), 300)
+    sums = lab.a.nvme("TRIES=4; MORE=1048577; BIG=2; files %s %s 1 1" % (ADDRESS, NQN), 300)
     lab.a.run("tc qdisc del dev eth0 root; echo 30 > " + timeout)
     target.stop()
     check_image(target.images[0], sums)

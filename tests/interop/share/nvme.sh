@@ -23,8 +23,12 @@ connect() {
 	a=$1 n=$2 q=$3
 	shift 3
 	case $q in 8) q="--nr-io-queues=4 --nr-write-queues=4" ;; *) q="--nr-io-queues=$q" ;; esac
-	nvme connect -t rdma -a "$a" -s $PORT -n "$n" $HOST $q --keep-alive-tmo=5 --reconnect-delay=1 "$@" ||
-		fail "connect $n"
+	# TRIES: a lost REQ is sent again by Linux after 4.6 to 6 s, which is later than the host gives up
+	i=${TRIES:-1}
+	until nvme connect -t rdma -a "$a" -s $PORT -n "$n" $HOST $q --keep-alive-tmo=5 --reconnect-delay=1 "$@"; do
+		i=$((i - 1))
+		[ $i -gt 0 ] || fail "connect $n"
+	done
 }
 
 disconnect() { nvme disconnect -n "$1" || fail "disconnect"; }
