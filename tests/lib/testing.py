@@ -200,6 +200,7 @@ def arguments(doc):
     parser.add_argument("--build", default="build", help="build directory (default: build)")
     parser.add_argument("--list", action="store_true", help="print the tests' names")
     parser.add_argument("--keep", action="store_true", help="keep the scratch directory with all logs")
+    parser.add_argument("--retry", action="store_true", help="a second try for a test that failed; it is named at the end")
     parser.add_argument("names", nargs="*", help="only tests whose name contains one of these")
     return parser
 
@@ -210,28 +211,42 @@ def run_tests(options, make, between=lambda bench: None):
     if options.list:
         print("\n".join(n for n, _ in chosen))
         return 0
-    passed, failed, skipped = 0, [], 0
+    passed, failed, skipped, again = 0, [], 0, []
     bench = make()
+
+    def attempt(name, function):
+        """'ok', 'skipped' or 'failed'"""
+        begin = time.monotonic()
+        result, verdict = "ok", "ok"
+        try:
+            function(bench)
+        except Skip as e:
+            result, verdict = "skipped", "skipped: %s" % e
+        except Exception as e:  # also a mistake in a test is that test's failure
+            result, verdict = "failed", "FAILED: %s" % (e if isinstance(e, Failure) else repr(e))
+            for process in bench.processes[-3:]:
+                verdict += "\n  %s\n%s" % (" ".join(process.command), process.tail())
+        bench.stop_all()
+        print("%-44s %5.1f s  %s" % (name, time.monotonic() - begin, verdict), flush=True)
+        between(bench)
+        return result
+
     try:
         for name, function in chosen:
-            begin = time.monotonic()
-            try:
-                function(bench)
-                verdict, passed = "ok", passed + 1
-            except Skip as e:
-                verdict, skipped = "skipped: %s" % e, skipped + 1
-            except Exception as e:  # also a mistake in a test is that test's failure
-                verdict = "FAILED: %s" % (e if isinstance(e, Failure) else repr(e))
+            result = attempt(name, function)
+            if result == "failed" and options.retry:
+                again.append(name)
+                result = attempt(name, function)
+            passed += result == "ok"
+            skipped += result == "skipped"
+            if result == "failed":
                 failed.append(name)
-                for process in bench.processes[-3:]:
-                    verdict += "\n  %s\n%s" % (" ".join(process.command), process.tail())
-            bench.stop_all()
-            print("%-44s %5.1f s  %s" % (name, time.monotonic() - begin, verdict), flush=True)
-            between(bench)
     finally:
         bench.close(options.keep)
         if options.keep:
             print("logs are in " + bench.dir)
+    for name in again:
+        print("second try: " + name)
     for name in failed:
         print("failed: " + name)
     if skipped:
