@@ -430,8 +430,9 @@ static void test_connect_loop(void **state)
 	if (env)
 		print_message("%d connects: %ld KiB, %+ld KiB\n", count, before + grown, grown);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* quarantine, shadow */
-	/* less than a queue's memory a connect: the allocator's noise */
-	assert_true(grown < 2048);
+	/* the allocator's noise; in the short run also memory touched for the first time, but less
+	 * than a queue's memory a connect (some 300 KiB) */
+	assert_true(grown < (count > 3000 ? 2048 : 8192));
 #endif
 }
 
