@@ -161,8 +161,8 @@ static void take(struct receiver *r, bool multi_packet)
 	post(r, r->cq->wr_id);
 }
 
-static void receive(struct rdma_event_channel *channel, struct rdma_cm_id *listener,
-		    bool multi_packet, uint64_t messages, struct result *result)
+static void receive(struct rdma_event_channel *channel, bool multi_packet, uint64_t messages,
+		    struct result *result)
 {
 	struct rdma_cm_event *event = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	struct rdma_conn_param param = { .rnr_retry_count = 7, .retry_count = 7 };
@@ -172,7 +172,6 @@ static void receive(struct rdma_event_channel *channel, struct rdma_cm_id *liste
 	uint64_t rnr = counter("rnr_tx");
 	double start;
 
-	(void)listener;
 	memset(result, 0, sizeof(*result));
 	rdma_ack_cm_event(event);
 	make_receiver(&r, id, multi_packet);
@@ -191,11 +190,7 @@ static void receive(struct rdma_event_channel *channel, struct rdma_cm_id *liste
 	result->seconds = bench_now() - start;
 	result->rnr = counter("rnr_tx") - rnr;
 	rdma_disconnect(id);
-	for (event = NULL; !event;) {
-		if (rdma_get_cm_event(channel, &event))
-			die("rdma_get_cm_event");
-	}
-	rdma_ack_cm_event(event);
+	rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_DISCONNECTED));
 	rdma_destroy_qp(id);
 	ibv_dereg_mr(r.mr);
 	ibv_destroy_cq(ibv_cq_ex_to_cq(r.cq));
@@ -305,7 +300,7 @@ int main(int argc, char **argv)
 		struct result mine = { 0 }, result;
 
 		if (pair.is_server)
-			receive(channel, listener, multi_packet, messages, &mine);
+			receive(channel, multi_packet, messages, &mine);
 		else
 			send_all(&theirs, messages);
 		pair_exchange(&pair, &mine, &result, sizeof(mine));
